@@ -1,0 +1,848 @@
+//! The exported functions. cbindgen makes the header from this file, comments and all.
+
+use std::ffi::{c_char, c_void};
+
+use serde::Serialize;
+
+use super::guard::{answer, keep_in, read, status_of, verb};
+use super::{logging, registry};
+use crate::contract::{
+    AckNotices, Backup, Batch, ChangesSince, Config, DrainNotices, Error, EventsRequest, Nothing,
+    RecordReply, RecordRequest, Result, SessionDelete, SessionReset, SessionsRequest,
+    StateVersions, Unwatch, WaitWakes, Wake, Watch, Watches,
+};
+use crate::engine::{Awareness, WakeHandler};
+
+/// The number aware_abi_version answers: bumped when the ABI changes incompatibly.
+pub const AWARE_ABI_VERSION: u32 = 1;
+
+/// The call was carried out; the reply is its answer.
+pub const AWARE_OK: i32 = 0;
+/// `invalid_argument`: the request is wrong, nothing was stored; `field` names the part at fault.
+pub const AWARE_INVALID_ARGUMENT: i32 = 1;
+/// `not_found`: what the request names does not exist.
+pub const AWARE_NOT_FOUND: i32 = 2;
+/// `storage`: the database could not be read or written.
+pub const AWARE_STORAGE: i32 = 3;
+/// `busy`: the call cannot be carried out from inside this callback.
+pub const AWARE_BUSY: i32 = 4;
+/// `closed`: the handle is closed, was never opened, or was taken across a fork.
+pub const AWARE_CLOSED: i32 = 5;
+/// `unsupported`: the library, this handle or this file system does not offer it.
+pub const AWARE_UNSUPPORTED: i32 = 6;
+/// `internal`: a fault of the library; the handle stays usable.
+pub const AWARE_INTERNAL: i32 = 7;
+
+/// An open database. The pointer is a key, never dereferenced: a call with a
+/// closed, foreign or inherited one answers `closed`.
+#[allow(non_camel_case_types)]
+pub struct aware_t {
+    _opaque: (),
+}
+
+/// Called with each wake: `user` as it was set, `wake_json` as one element of
+/// aware_wait_wakes' `wakes`, valid for the call. It must not unwind.
+#[allow(non_camel_case_types)]
+pub type aware_wake_callback =
+    Option<unsafe extern "C" fn(user: *mut c_void, wake_json: *const c_char)>;
+
+/// Called with each line the library logs: `user` as it was set, `level` 1
+/// error, 2 warn, 3 info, 4 debug, 5 trace; both strings are valid for the
+/// call. It may call nothing of the library (every call answers `busy`) and
+/// must not unwind.
+#[allow(non_camel_case_types)]
+pub type aware_log_callback = Option<
+    unsafe extern "C" fn(
+        user: *mut c_void,
+        level: i32,
+        target: *const c_char,
+        message: *const c_char,
+    ),
+>;
+
+/// The version of the ABI, AWARE_ABI_VERSION of the header it was built with.
+/// A binding compares the two when it loads the library. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn aware_abi_version() -> u32 {
+    AWARE_ABI_VERSION
+}
+
+/// The library's version, like "1.2.3": static, not to be freed. Any thread.
+#[unsafe(no_mangle)]
+pub extern "C" fn aware_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}
+
+/// What aware_open answers.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Opened {
+    opened: bool,
+    abi_version: u32,
+    version: &'static str,
+}
+
+/// Opens a database: makes or migrates it, opens pending notices up to their
+/// newest change, raises their wakes, prunes up to 1,000 rows and starts the
+/// handle's threads.
+///
+/// `config_json`: `{"database": path (required), "create"?: true, "readOnly"?: false, "durability"?:
+/// "process"|"power", "retention"?: {"maxAgeMs", "maxEvents"}, "monitor"?: {...}, "wakes"?: {"agents": [...]},
+/// "busyTimeoutMs"?: 5000}`. `handle` receives the handle, NULL on an error. `reply` receives
+/// `{"opened": true, "abiVersion", "version"}` or the error; it may be NULL.
+///
+/// Any thread. Blocks for as long as another process migrates or writes, at
+/// most `busyTimeoutMs` each. The handle is closed with aware_close, the reply
+/// freed with aware_string_free. Errors: invalid_argument, not_found (no file,
+/// and none is to be made), unsupported (made by a newer version; a network
+/// file system; a child of fork whose parent has it open), storage, internal.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_open(
+    config_json: *const c_char,
+    handle: *mut *mut aware_t,
+    reply: *mut *mut c_char,
+) -> i32 {
+    if !handle.is_null() {
+        // SAFETY: not NULL, so room for a pointer, as promised by the caller.
+        unsafe { handle.write(std::ptr::null_mut()) };
+    }
+    // SAFETY: as promised by the caller.
+    unsafe {
+        answer(reply, || {
+            if handle.is_null() {
+                return Err(Error::invalid(
+                    "handle",
+                    "the out pointer for the handle is NULL",
+                ));
+            }
+            let config: Config = crate::contract::parse(read(config_json, "config", 16 << 20)?)?;
+            let key = registry::add(Awareness::open(config)?);
+            handle.write(key);
+            Ok(Opened {
+                opened: true,
+                abi_version: AWARE_ABI_VERSION,
+                version: env!("CARGO_PKG_VERSION"),
+            })
+        })
+    }
+}
+
+/// Closes a handle: writes what is queued, waits for calls in flight, wakes a
+/// blocked aware_wait_wakes (it answers `closed`), stops and joins the
+/// handle's threads.
+///
+/// Any thread. Blocks until that is done. Answers AWARE_OK; AWARE_CLOSED for a
+/// handle that is NULL, closed already or was never open; AWARE_BUSY, closing
+/// nothing, from inside the handle's own wake callback.
+#[unsafe(no_mangle)]
+pub extern "C" fn aware_close(handle: *mut aware_t) -> i32 {
+    status_of(&keep_in(|| {
+        if registry::get(handle)?.inside_handler() {
+            return Err(Error::new(
+                crate::contract::Code::Busy,
+                "inside the handle's own wake callback",
+            ));
+        }
+        registry::remove(handle)?.close()
+    }))
+}
+
+/// Frees a reply of this library; NULL is fine. Any thread. Never free a reply
+/// by other means, nor one twice.
+///
+/// # Safety
+/// `reply_json` is NULL or a reply of this library that was not freed yet.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_string_free(reply_json: *mut c_char) {
+    if !reply_json.is_null() {
+        // SAFETY: made by CString::into_raw in `answer`, freed once, as promised by the caller.
+        drop(unsafe { std::ffi::CString::from_raw(reply_json) });
+    }
+}
+
+/// The read end of a non-blocking pipe that is readable while wakes wait, for
+/// event loops; -1 when there is none (closed, read only, no descriptor left).
+///
+/// It is the library's: never close it; it goes with the handle. Reading its
+/// bytes is fine. When it is readable, call aware_wait_wakes with `timeoutMs`
+/// 0 until the reply is empty. Any thread, never blocks.
+#[unsafe(no_mangle)]
+pub extern "C" fn aware_wake_fd(handle: *mut aware_t) -> i32 {
+    keep_in(|| registry::get(handle)?.wake_fd()).unwrap_or(-1)
+}
+
+/// Sets who is called with each wake, on a library thread, under no lock; NULL
+/// for nobody. While set, it alone gets the wakes.
+///
+/// Every verb may be called from it; aware_close of the same handle answers
+/// `busy` there. Returns when no call of the old callback is running, at once
+/// from inside it; after that the old `user` may go. Any thread. Answers
+/// AWARE_OK, AWARE_CLOSED or AWARE_INTERNAL.
+///
+/// # Safety
+/// `callback` is NULL or such a function, callable from any thread; `user` is
+/// what it expects until it is replaced or the handle is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_set_wake_callback(
+    handle: *mut aware_t,
+    callback: aware_wake_callback,
+    user: *mut c_void,
+) -> i32 {
+    struct Host {
+        callback: unsafe extern "C" fn(*mut c_void, *const c_char),
+        user: *mut c_void,
+    }
+    // SAFETY: `user` is only handed back to the host, whose callback may be called from any thread.
+    unsafe impl Send for Host {}
+    // SAFETY: as above; nothing here reads through it.
+    unsafe impl Sync for Host {}
+    impl Host {
+        fn call(&self, wake: &Wake) {
+            let json = serde_json::to_vec(wake).unwrap_or_default();
+            let text = std::ffi::CString::new(json).unwrap_or_default();
+            // SAFETY: the host promised both; the text lives for the call.
+            unsafe { (self.callback)(self.user, text.as_ptr()) };
+        }
+    }
+    let host = callback.map(|callback| Host { callback, user });
+    status_of(&keep_in(|| {
+        let handler = host.map(|host| Box::new(move |wake: &Wake| host.call(wake)) as WakeHandler);
+        registry::get(handle)?.set_wake_handler(handler)
+    }))
+}
+
+/// Sets who is told what the library logs up to `max_level` (1 error to 5
+/// trace), for the whole process; NULL for nobody. No line ever holds message text.
+///
+/// Returns when no call of the old callback is running, at once from inside
+/// it; after that the old `user` may go. Any thread.
+///
+/// # Safety
+/// `callback` is NULL or such a function, callable from any thread; `user` is
+/// what it expects until it is replaced.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_set_log_callback(
+    callback: aware_log_callback,
+    user: *mut c_void,
+    max_level: i32,
+) {
+    logging::set(callback, user, max_level);
+}
+
+fn record(aware: &Awareness, request: RecordRequest) -> Result<RecordReply> {
+    let wait = request.wait.unwrap_or(true);
+    match request.into_batch()? {
+        Batch::One(event) if wait => aware.record(*event).map(RecordReply::One),
+        Batch::Many(events) if wait => aware
+            .record_batch(events)
+            .map(|results| RecordReply::Batch { results }),
+        Batch::One(event) => aware.record_queued(vec![*event]).map(RecordReply::Queued),
+        Batch::Many(events) => aware.record_queued(events).map(RecordReply::Queued),
+    }
+}
+
+fn upstream(_: &Awareness, _: serde_json::Map<String, serde_json::Value>) -> Result<Nothing> {
+    Err(Error::unsupported(
+        "this version watches no upstream sessions",
+    ))
+}
+
+/// Records an event, or a batch of them, and tells the watchers.
+///
+/// Request: `{"sessionKey", "agentId"?, "sessionId"?, "kind", "actorType": "human"|"agent"|"system",
+/// "actorId"?, "runId"?, "summary"?, "payload"?, "dedupeKey"?, "occurredAt"?, "watcherSessionKeys"?,
+/// "onlyIfWatched"?, "wait"?}` or `{"events": [...], "wait"?}` with up to 1,000 of these (all or
+/// nothing). `kind` is one of `human_direct_message`, `upstream_missing`, `goal_changed` (these notify),
+/// `child_spawned` (seeds the cursors of `watcherSessionKeys`), `run_completed`, `run_failed`,
+/// `compacted`, `adopted`. `summary` is one line of at most 200 characters, `payload` an object of at
+/// most 4 KiB; never put message text in either. `occurredAt` is in ms since the epoch, clamped to the
+/// last 24 hours.
+///
+/// Reply: `{"recorded": true, "duplicate": false, "event": {...}}`; a known `dedupeKey` answers the first
+/// event with `"duplicate": true`; `{"recorded": false, "reason": "unwatched"}`; for a batch
+/// `{"results": [...]}`; with `"wait": false` `{"queued": true}` or `{"queued": false, "reason": "full"}`.
+///
+/// Blocks: until the commit; with `"wait": false` never. Errors: invalid_argument, storage (logged and
+/// counted in stats), closed, unsupported (read only), internal. A failing record must not fail the
+/// turn that caused it.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_record(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe { verb(handle, request_json, reply_json, record) }
+}
+
+/// Tells how far the logs of up to 1,000 sessions have come.
+///
+/// Request: `{"sessions": [{"sessionKey", "agentId"?}]}`. Reply: `{"versions": [{"sessionKey", "agentId",
+/// "stateVersion"}]}`, in the request's order, 0 when nothing is logged.
+///
+/// Blocks: for a read. Errors: invalid_argument, storage, closed, internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_state_versions(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: StateVersions| aware.state_versions(request),
+        )
+    }
+}
+
+/// Registers a watch, starting at the target's present version.
+///
+/// Request: `{"watcherSessionKey", "targetSessionKey", "targetAgentId"?, "provenance"?: "explicit"|"ambient-group",
+/// "notifyKinds"?: [kind]}`. Reply: `{"watched": true, "created": true|false, "stateVersion"}`, or
+/// `{"watched": false, "reason": "self"|"unqualified_watcher"}`.
+///
+/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_watch(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        verb(handle, request_json, reply_json, |aware, request: Watch| {
+            aware.watch(request)
+        })
+    }
+}
+
+/// Ends a watch and its open notice.
+///
+/// Request: `{"watcherSessionKey", "targetSessionKey", "targetAgentId"?}`. Reply: `{"unwatched": true|false}`.
+///
+/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_unwatch(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: Unwatch| aware.unwatch(request),
+        )
+    }
+}
+
+/// Lists watches, by watcher, then target agent and key.
+///
+/// Request: `{"watcherSessionKey"?, "targetSessionKey"?, "targetAgentId"?, "limit"?: 1000, "offset"?: 0}`.
+/// Reply: `{"watches": [{"watcherSessionKey", "targetSessionKey", "targetAgentId", "provenance",
+/// "notifyKinds", "lastSeen", "notified", "material", "pending"}], "more": false}`.
+///
+/// Blocks: for a read. Errors: invalid_argument, storage, closed, internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_watches(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: Watches| aware.watches(request),
+        )
+    }
+}
+
+/// Forgets what a session watches, as when it begins anew; its own history stays.
+///
+/// Request: `{"sessionKey"}`. Reply: `{"removedWatches": n}`.
+///
+/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_session_reset(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: SessionReset| aware.session_reset(request),
+        )
+    }
+}
+
+/// Forgets a session: its events, its version, and every watch it has a part in.
+///
+/// Request: `{"sessionKey", "agentId"?}`. Reply: `{"deleted": true|false}`.
+///
+/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_session_delete(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: SessionDelete| aware.session_delete(request),
+        )
+    }
+}
+
+/// Takes a watcher's open notices, oldest first.
+///
+/// Request: `{"watcherSessionKey", "ack"?: true, "limit"?: 100}`, `limit` at most 1,000. Reply: `{"notices":
+/// [{"text", "targetSessionKey", "targetAgentId", "changesSince", "notified", "contextKey"}], "more": false}`.
+/// With `"ack": false` the notices stay open, with the same text, until aware_ack_notices.
+///
+/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only, unless
+/// `ack` is false), internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_drain_notices(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: DrainNotices| aware.drain_notices(request),
+        )
+    }
+}
+
+/// Acknowledges notices that were read with `"ack": false`.
+///
+/// Request: `{"watcherSessionKey", "notices": [{"targetSessionKey", "targetAgentId"?, "notified"}]}`, at most
+/// 1,000. Reply: `{"acknowledged": n, "reopened": n}`. Repeating one changes nothing.
+///
+/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_ack_notices(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: AckNotices| aware.ack_notices(request),
+        )
+    }
+}
+
+/// Waits for wakes and takes them.
+///
+/// Request: `{"timeoutMs", "max"?}`; a `timeoutMs` of 0 asks without waiting. Reply: `{"wakes": [{"sessionKey",
+/// "targetSessionKey", "targetAgentId", "reason": "session-state"}]}`, empty when the time was over. While
+/// a wake callback is set, and on a read-only handle, there are none.
+///
+/// Blocks: up to `timeoutMs`. Errors: invalid_argument, storage, closed (also when the handle is closed
+/// meanwhile), internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_wait_wakes(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: WaitWakes| aware.wait_wakes(request),
+        )
+    }
+}
+
+/// Tells what changed in one session above a version, from one snapshot. Moves no cursor.
+///
+/// Request: `{"sessionKey", "agentId"?, "changesSince", "limit"?: 200}`, at most 200. Reply: `{"stateVersion",
+/// "stateChanges": {"events": [{"sequence", "kind", "actorType", "actorId"?, "runId"?, "occurredAt",
+/// "summary", "payload"?}], "historyGap", "truncated", "nextChangesSince", "futureCursor"?}}`. With
+/// `historyGap` an event above `changesSince` was pruned: read the whole session anew. `futureCursor` is
+/// there, and true, when `changesSince` is above the version: the store was replaced.
+///
+/// Blocks: for a read. Errors: invalid_argument, storage (never an empty delta), closed, internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_changes_since(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: ChangesSince| aware.changes_since(request),
+        )
+    }
+}
+
+/// Lists the sessions that have a log, by agent, then key.
+///
+/// Request: `{"after"?: {"agentId", "sessionKey"}, "limit"?: 200}`, at most 1,000; `after` is the last session
+/// of the page before. Reply: `{"sessions": [{"sessionKey", "agentId", "stateVersion", "prunedBelow"}],
+/// "more": false}`; a `changesSince` below `prunedBelow` has a history gap.
+///
+/// Blocks: for a read. Errors: invalid_argument, storage, closed, internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_sessions(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: SessionsRequest| aware.sessions(request),
+        )
+    }
+}
+
+/// Reads the log over all sessions, ascending.
+///
+/// Request: `{"after"?: 0, "sessionKey"?, "agentId"?, "kinds"?: [kind], "limit"?: 200}`, at most 1,000. Reply:
+/// `{"events": [{"sequence", "sessionKey", "agentId", ...}], "more": false}`, the rest as in
+/// aware_changes_since.
+///
+/// Blocks: for a read. Errors: invalid_argument, storage, closed, internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_events(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: EventsRequest| aware.events(request),
+        )
+    }
+}
+
+/// Writes a consistent copy of the database to a new file, mode 0600.
+///
+/// Request: `{"path"}`; a path that exists is invalid_argument. Reply: `{"bytes": n}`. The file appears under
+/// its name only when it is whole.
+///
+/// Blocks: for as long as the copy takes; other calls go on. Errors: invalid_argument, storage, closed, internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_backup(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: Backup| aware.backup(request),
+        )
+    }
+}
+
+/// Prunes what retention no longer keeps; returns when it is done.
+///
+/// Request: `{}`. Reply: `{"prunedEvents": n, "prunedCursors": n}`.
+///
+/// Blocks: until all is pruned, in steps between which others write. Errors: invalid_argument, storage,
+/// closed, unsupported (read only), internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_maintain(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        verb(handle, request_json, reply_json, |aware, Nothing {}| {
+            aware.maintain()
+        })
+    }
+}
+
+/// Counters of the handle and its database.
+///
+/// Request: `{}`. Reply: `{"events", "sessions", "watches", "links", "pending", "failedAppends", "shedEvents",
+/// "queuedEvents", "queuedWakes", "schemaVersion", "database", "databaseBytes", "walBytes", "version"}`.
+///
+/// Blocks: for a read. Errors: invalid_argument, storage, closed, internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_stats(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        verb(handle, request_json, reply_json, |aware, Nothing {}| {
+            aware.stats()
+        })
+    }
+}
+
+/// Links a session to its upstream source and begins to watch that.
+///
+/// Answers unsupported: this version watches no upstream sessions.
+///
+/// Any thread, never blocks. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_adopt(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe { verb(handle, request_json, reply_json, upstream) }
+}
+
+/// Ends a session's upstream link.
+///
+/// Answers unsupported: this version watches no upstream sessions.
+///
+/// Any thread, never blocks. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_release(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe { verb(handle, request_json, reply_json, upstream) }
+}
+
+/// Lists the upstream links.
+///
+/// Answers unsupported: this version watches no upstream sessions.
+///
+/// Any thread, never blocks. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_links(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe { verb(handle, request_json, reply_json, upstream) }
+}
+
+/// Lists the sessions in the agents' own stores.
+///
+/// Answers unsupported: this version watches no upstream sessions.
+///
+/// Any thread, never blocks. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_discover(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe { verb(handle, request_json, reply_json, upstream) }
+}
+
+/// Reads the linked sources now.
+///
+/// Answers unsupported: this version watches no upstream sessions.
+///
+/// Any thread, never blocks. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_scan(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe { verb(handle, request_json, reply_json, upstream) }
+}
+
+/// Says that the host itself is running a session, or no longer.
+///
+/// Answers unsupported: this version watches no upstream sessions.
+///
+/// Any thread, never blocks. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_set_run_active(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe { verb(handle, request_json, reply_json, upstream) }
+}
+
+/// Says what the host itself is about to send to an upstream session.
+///
+/// Answers unsupported: this version watches no upstream sessions.
+///
+/// Any thread, never blocks. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_own_message(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe { verb(handle, request_json, reply_json, upstream) }
+}
+
+/// Hands over an upstream's rows that the host read on another machine.
+///
+/// Answers unsupported: this version watches no upstream sessions.
+///
+/// Any thread, never blocks. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_feed(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe { verb(handle, request_json, reply_json, upstream) }
+}

@@ -1,0 +1,155 @@
+//! Between the host and the library: requests in, replies out, panics kept in.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, CString, c_char};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use once_cell::sync::OnceCell;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::exports::{AWARE_OK, aware_t};
+use super::{logging, registry};
+use crate::contract::{self, Code, Error, Result};
+use crate::engine::Awareness;
+
+/// The longest request, in bytes.
+const MOST_BYTES: usize = 16 << 20;
+
+thread_local! {
+    /// How many exports this thread is inside of.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    /// Where this thread last panicked.
+    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// The error envelope of a reply.
+#[derive(Serialize)]
+struct Failed<'a> {
+    error: &'a Error,
+}
+
+/// Carries out a verb: a request from `request_json`, a reply into `reply_json`.
+///
+/// # Safety
+/// `request_json` is NULL or a NUL-terminated string, `reply_json` NULL or
+/// room for a pointer.
+pub(super) unsafe fn verb<Q: DeserializeOwned, A: Serialize>(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+    carry_out: impl FnOnce(&Awareness, Q) -> Result<A>,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        answer(reply_json, || {
+            let aware = registry::get(handle)?;
+            let request = contract::parse(read(request_json, "request", MOST_BYTES)?)?;
+            carry_out(&aware, request)
+        })
+    }
+}
+
+/// Writes what `call` answers into `reply`; the status to return.
+///
+/// # Safety
+/// `reply` is NULL or room for a pointer.
+pub(super) unsafe fn answer<A: Serialize>(
+    reply: *mut *mut c_char,
+    call: impl FnOnce() -> Result<A>,
+) -> i32 {
+    let outcome = keep_in(|| {
+        let value = call()?;
+        serde_json::to_vec(&value)
+            .map_err(|_| Error::new(Code::Internal, "the reply cannot be written as JSON"))
+    });
+    let status = status_of(&outcome);
+    if !reply.is_null() {
+        let json = outcome.unwrap_or_else(|error| {
+            // An object of plain strings always serialises.
+            serde_json::to_vec(&Failed { error: &error }).unwrap_or_default()
+        });
+        // JSON escapes NUL, so there is none in the text.
+        let text = CString::new(json).unwrap_or_default();
+        // SAFETY: not NULL, so room for a pointer, as promised by the caller.
+        unsafe { reply.write(text.into_raw()) };
+    }
+    status
+}
+
+/// The number of an outcome.
+pub(super) fn status_of<T>(outcome: &Result<T>) -> i32 {
+    match outcome {
+        Ok(_) => AWARE_OK,
+        Err(error) => error.code as i32,
+    }
+}
+
+/// Runs `call` so that no panic leaves it, and refuses it inside a log callback.
+pub(super) fn keep_in<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
+    if logging::inside_callback() {
+        return Err(Error::new(
+            Code::Busy,
+            "a log callback may call nothing of the library",
+        ));
+    }
+    install_hook();
+    DEPTH.set(DEPTH.get() + 1);
+    let outcome = catch_unwind(AssertUnwindSafe(call));
+    DEPTH.set(DEPTH.get() - 1);
+    outcome.unwrap_or_else(|panic| Err(fault(panic)))
+}
+
+fn fault(panic: Box<dyn Any + Send>) -> Error {
+    // The panic's own text may quote what it was working on; the place does not.
+    // Dropping the payload may panic in turn, and it is of no more use.
+    std::mem::forget(panic);
+    let place = PLACE
+        .take()
+        .unwrap_or_else(|| "an unknown place".to_owned());
+    Error::new(
+        Code::Internal,
+        format!("a fault of the library at {place}; the handle stays usable"),
+    )
+}
+
+/// Keeps the panics of this library off the host's standard error.
+fn install_hook() {
+    static INSTALLED: OnceCell<()> = OnceCell::new();
+    INSTALLED.get_or_init(|| {
+        let hosts = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let thread = std::thread::current();
+            let own =
+                DEPTH.get() > 0 || thread.name().is_some_and(|name| name.starts_with("aware-"));
+            if !own {
+                return hosts(info);
+            }
+            let place = info
+                .location()
+                .map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+            log::error!(target: "abi", "panic at {place}");
+            PLACE.set(Some(place));
+        }));
+    });
+}
+
+/// Reads a string of the host; an error names `what`.
+///
+/// # Safety
+/// `text` is NULL or a NUL-terminated string that stays as it is for `'a`.
+pub(super) unsafe fn read<'a>(text: *const c_char, what: &str, most: usize) -> Result<&'a str> {
+    let invalid = |message: String| Err(Error::new(Code::InvalidArgument, message));
+    if text.is_null() {
+        return invalid(format!(
+            "the {what} is NULL; pass a JSON object, {{}} at least"
+        ));
+    }
+    // SAFETY: not NULL, so NUL-terminated, as promised by the caller.
+    let bytes = unsafe { CStr::from_ptr(text) }.to_bytes();
+    if bytes.len() > most {
+        return invalid(format!("the {what} is longer than {} MiB", most >> 20));
+    }
+    std::str::from_utf8(bytes).or_else(|_| invalid(format!("the {what} is not UTF-8")))
+}

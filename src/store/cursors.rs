@@ -1,0 +1,299 @@
+//! Statements on cursors.
+
+use rusqlite::types::ToSql;
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+
+use super::events::number;
+use super::{Tx, fault};
+use crate::contract::{KindSet, Provenance, Result};
+use crate::key::Session;
+
+/// What a watcher has seen of a target: `last_seen ≤ notified ≤ material`.
+/// A notice is open while `notified > last_seen`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cursor {
+    pub last_seen: u64,
+    pub notified: u64,
+    pub material: u64,
+    pub provenance: Provenance,
+    pub kinds: KindSet,
+}
+
+impl Cursor {
+    pub(crate) fn is_pending(&self) -> bool {
+        self.notified > self.last_seen
+    }
+}
+
+/// A cursor as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CursorRow {
+    pub id: i64,
+    pub watcher: String,
+    pub target: Session,
+    pub cursor: Cursor,
+    /// When its notice opened, ms since the epoch.
+    pub opened_at: i64,
+    /// The number of the wake that notice raised; 0 when it raised none.
+    pub wake: u64,
+}
+
+const CURSOR: &str = "id, watcher_session_key, target_agent_id, target_session_key, last_seen, notified, \
+                      material, provenance, notify_kinds, opened_at, wake";
+
+/// The cursor of this pair.
+pub(crate) fn of_pair(
+    conn: &Connection,
+    watcher: &str,
+    target: &Session,
+) -> Result<Option<CursorRow>> {
+    conn.prepare_cached(&format!(
+        "SELECT {CURSOR} FROM session_watch_cursors
+         WHERE watcher_session_key = ?1 AND target_agent_id = ?2 AND target_session_key = ?3"
+    ))
+    .and_then(|mut select| {
+        select
+            .query_row(params![watcher, target.agent, target.key], cursor)
+            .optional()
+    })
+    .map_err(fault)
+}
+
+/// Every cursor on this target.
+pub(crate) fn of_target(conn: &Connection, target: &Session) -> Result<Vec<CursorRow>> {
+    conn.prepare_cached(&format!(
+        "SELECT {CURSOR} FROM session_watch_cursors WHERE target_session_key = ?1 AND target_agent_id = ?2"
+    ))
+    .and_then(|mut select| select.query_map(params![target.key, target.agent], cursor)?.collect())
+    .map_err(fault)
+}
+
+/// Whether anybody watches this target.
+pub(crate) fn any_of_target(conn: &Connection, target: &Session) -> Result<bool> {
+    conn.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM session_watch_cursors WHERE target_session_key = ?1 AND target_agent_id = ?2)",
+    )
+    .and_then(|mut select| select.query_row(params![target.key, target.agent], |row| row.get(0)))
+    .map_err(fault)
+}
+
+/// The watcher's cursors with an open notice, oldest first.
+pub(crate) fn pending_of(conn: &Connection, watcher: &str, most: usize) -> Result<Vec<CursorRow>> {
+    conn.prepare_cached(&format!(
+        "SELECT {CURSOR} FROM session_watch_cursors WHERE watcher_session_key = ?1 AND notified > last_seen
+         ORDER BY notified, id LIMIT ?2"
+    ))
+    .and_then(|mut select| select.query_map(params![watcher, most as i64], cursor)?.collect())
+    .map_err(fault)
+}
+
+/// The cursors whose open notice has more behind it.
+pub(crate) fn behind(conn: &Connection) -> Result<Vec<CursorRow>> {
+    conn.prepare_cached(&format!(
+        "SELECT {CURSOR} FROM session_watch_cursors WHERE notified > last_seen AND material > notified"
+    ))
+    .and_then(|mut select| select.query_map([], cursor)?.collect())
+    .map_err(fault)
+}
+
+/// The cursors whose open notice raised a wake above `number`, by that number.
+pub(crate) fn woken_after(conn: &Connection, number: u64) -> Result<Vec<CursorRow>> {
+    conn.prepare_cached(&format!(
+        "SELECT {CURSOR} FROM session_watch_cursors WHERE wake > max(?1, 0) ORDER BY wake"
+    ))
+    .and_then(|mut select| select.query_map([number as i64], cursor)?.collect())
+    .map_err(fault)
+}
+
+/// Whether the notice that raised this wake is still open.
+pub(crate) fn is_open(conn: &Connection, wake: u64) -> Result<bool> {
+    conn.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM session_watch_cursors WHERE wake = ?1 AND wake > 0)",
+    )
+    .and_then(|mut select| select.query_row([wake as i64], |row| row.get(0)))
+    .map_err(fault)
+}
+
+/// What narrows a list of watches.
+#[derive(Default)]
+pub(crate) struct Filter<'a> {
+    pub watcher: Option<&'a str>,
+    pub key: Option<&'a str>,
+    pub agent: Option<&'a str>,
+}
+
+/// Cursors that pass the filter, by watcher, target agent and target key.
+pub(crate) fn list(
+    conn: &Connection,
+    filter: &Filter<'_>,
+    most: usize,
+    offset: u64,
+) -> Result<Vec<CursorRow>> {
+    let page = (most as i64, offset.min(i64::MAX as u64) as i64);
+    let mut values: Vec<&dyn ToSql> = Vec::new();
+    let mut sql = format!("SELECT {CURSOR} FROM session_watch_cursors WHERE true");
+    for (column, value) in [
+        ("watcher_session_key", &filter.watcher),
+        ("target_session_key", &filter.key),
+        ("target_agent_id", &filter.agent),
+    ] {
+        if let Some(value) = value {
+            sql += &format!(" AND {column} = ?");
+            values.push(value);
+        }
+    }
+    sql += " ORDER BY watcher_session_key, target_agent_id, target_session_key LIMIT ? OFFSET ?";
+    values.extend([&page.0 as &dyn ToSql, &page.1]);
+    conn.prepare_cached(&sql)
+        .and_then(|mut select| {
+            select
+                .query_map(params_from_iter(values), cursor)?
+                .collect()
+        })
+        .map_err(fault)
+}
+
+/// Makes a cursor; answers its row's id.
+pub(crate) fn insert(
+    tx: &Tx<'_>,
+    watcher: &str,
+    target: &Session,
+    cursor: &Cursor,
+    opened_at: i64,
+    wake: u64,
+) -> Result<i64> {
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO session_watch_cursors
+               (watcher_session_key, target_agent_id, target_session_key, last_seen, notified, material,
+                provenance, notify_kinds, opened_at, wake, touched_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        )
+        .and_then(|mut insert| {
+            insert.execute(params![
+                watcher,
+                target.agent,
+                target.key,
+                cursor.last_seen as i64,
+                cursor.notified as i64,
+                cursor.material as i64,
+                cursor.provenance.as_str(),
+                cursor.kinds.bits(),
+                opened_at,
+                wake as i64,
+                tx.now,
+            ])
+        })
+        .map_err(fault)?;
+    Ok(tx.conn.last_insert_rowid())
+}
+
+/// Stores a cursor's new state and touches it.
+pub(crate) fn update(tx: &Tx<'_>, row: &CursorRow) -> Result<()> {
+    tx.conn
+        .prepare_cached(
+            "UPDATE session_watch_cursors SET last_seen = ?2, notified = ?3, material = ?4, provenance = ?5,
+               notify_kinds = ?6, opened_at = ?7, wake = ?8, touched_at = ?9 WHERE id = ?1",
+        )
+        .and_then(|mut update| {
+            update.execute(params![
+                row.id,
+                row.cursor.last_seen as i64,
+                row.cursor.notified as i64,
+                row.cursor.material as i64,
+                row.cursor.provenance.as_str(),
+                row.cursor.kinds.bits(),
+                row.opened_at,
+                row.wake as i64,
+                tx.now,
+            ])
+        })
+        .map_err(fault)?;
+    Ok(())
+}
+
+/// Moves a cursor's `material` alone, which no index holds: the common case,
+/// another change under an open notice.
+pub(crate) fn update_material(tx: &Tx<'_>, id: i64, material: u64) -> Result<()> {
+    tx.conn
+        .prepare_cached(
+            "UPDATE session_watch_cursors SET material = ?2, touched_at = ?3 WHERE id = ?1",
+        )
+        .and_then(|mut update| update.execute(params![id, material as i64, tx.now]))
+        .map_err(fault)?;
+    Ok(())
+}
+
+/// Deletes the cursor of this pair; whether there was one.
+pub(crate) fn delete_pair(tx: &Tx<'_>, watcher: &str, target: &Session) -> Result<bool> {
+    tx.conn
+        .prepare_cached(
+            "DELETE FROM session_watch_cursors
+             WHERE watcher_session_key = ?1 AND target_agent_id = ?2 AND target_session_key = ?3",
+        )
+        .and_then(|mut delete| delete.execute(params![watcher, target.agent, target.key]))
+        .map_err(fault)
+        .map(|gone| gone > 0)
+}
+
+/// Deletes every cursor of this watcher; how many.
+pub(crate) fn delete_watcher(tx: &Tx<'_>, watcher: &str) -> Result<usize> {
+    tx.conn
+        .prepare_cached("DELETE FROM session_watch_cursors WHERE watcher_session_key = ?1")
+        .and_then(|mut delete| delete.execute([watcher]))
+        .map_err(fault)
+}
+
+/// Deletes every cursor on this target; how many.
+pub(crate) fn delete_target(tx: &Tx<'_>, target: &Session) -> Result<usize> {
+    tx.conn
+        .prepare_cached("DELETE FROM session_watch_cursors WHERE target_session_key = ?1 AND target_agent_id = ?2")
+        .and_then(|mut delete| delete.execute(params![target.key, target.agent]))
+        .map_err(fault)
+}
+
+/// Deletes up to `most` cursors without an open notice that were last touched before `cutoff`; how many.
+pub(crate) fn prune(tx: &Tx<'_>, cutoff: i64, most: usize) -> Result<usize> {
+    tx.conn
+        .prepare_cached(
+            "DELETE FROM session_watch_cursors WHERE id IN
+               (SELECT id FROM session_watch_cursors WHERE touched_at < ?1 AND notified <= last_seen LIMIT ?2)",
+        )
+        .and_then(|mut delete| delete.execute(params![cutoff, most as i64]))
+        .map_err(fault)
+}
+
+/// How many cursors there are, and how many have an open notice.
+pub(crate) fn counts(conn: &Connection) -> Result<(u64, u64)> {
+    conn.query_row(
+        "SELECT (SELECT count(*) FROM session_watch_cursors),
+                (SELECT count(*) FROM session_watch_cursors WHERE notified > last_seen)",
+        [],
+        |row| Ok((number(row, 0)?, number(row, 1)?)),
+    )
+    .map_err(fault)
+}
+
+fn cursor(row: &Row<'_>) -> rusqlite::Result<CursorRow> {
+    Ok(CursorRow {
+        id: row.get(0)?,
+        watcher: row.get(1)?,
+        target: Session {
+            agent: row.get(2)?,
+            key: row.get(3)?,
+        },
+        cursor: Cursor {
+            last_seen: number(row, 4)?,
+            notified: number(row, 5)?,
+            material: number(row, 6)?,
+            // The table allows these two alone.
+            provenance: match row.get::<_, String>(7)?.as_str() {
+                "explicit" => Provenance::Explicit,
+                _ => Provenance::AmbientGroup,
+            },
+            kinds: KindSet::from_bits(row.get(8)?),
+        },
+        opened_at: row.get(9)?,
+        wake: number(row, 10)?,
+    })
+}

@@ -1,0 +1,127 @@
+//! Statements on wakes: their numbers, and which open handles were offered them.
+
+use rusqlite::{Connection, params};
+
+use super::cursors::CursorRow;
+use super::events::number;
+use super::{Tx, fault};
+use crate::contract::{Error, Result};
+use crate::key::Session;
+
+/// A wake that a transaction raised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Raised {
+    /// Rising without holes over all processes, by one a wake.
+    pub number: u64,
+    pub watcher: String,
+    pub target: Session,
+}
+
+impl From<CursorRow> for Raised {
+    fn from(row: CursorRow) -> Raised {
+        Raised {
+            number: row.wake,
+            watcher: row.watcher,
+            target: row.target,
+        }
+    }
+}
+
+/// An open handle.
+pub(crate) struct Handle {
+    pub id: i64,
+    /// It was offered every wake above this one,
+    pub first_wake: u64,
+    /// for watchers of these agents; of all when absent.
+    pub agents: Option<Vec<String>>,
+}
+
+/// Raises a wake: gives it its number, and has it handed on after the commit.
+pub(crate) fn raise(tx: &Tx<'_>, watcher: &str, target: &Session) -> Result<u64> {
+    tx.conn
+        .prepare_cached(
+            "UPDATE session_aware_counters SET value = value + 1 WHERE name = 'last_wake'",
+        )
+        .and_then(|mut update| update.execute([]))
+        .map_err(fault)?;
+    let number = last_wake(tx.conn)?;
+    tx.raised.borrow_mut().push(Raised {
+        number,
+        watcher: watcher.to_owned(),
+        target: target.clone(),
+    });
+    Ok(number)
+}
+
+/// The number of the newest wake.
+pub(crate) fn last_wake(conn: &Connection) -> Result<u64> {
+    conn.prepare_cached("SELECT value FROM session_aware_counters WHERE name = 'last_wake'")
+        .and_then(|mut select| select.query_row([], |row| number(row, 0)))
+        .map_err(fault)
+}
+
+/// Registers a handle that is offered every wake from now on; answers its id.
+pub(crate) fn add_handle(tx: &Tx<'_>, agents: Option<&[String]>) -> Result<i64> {
+    let agents = agents
+        .map(serde_json::to_string)
+        .transpose()
+        .map_err(|_| Error::storage("the agents cannot be written down"))?;
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO session_aware_handles(first_wake, agents)
+             SELECT value, ?1 FROM session_aware_counters WHERE name = 'last_wake'",
+        )
+        .and_then(|mut insert| insert.execute([agents]))
+        .map_err(fault)?;
+    Ok(tx.conn.last_insert_rowid())
+}
+
+/// Every registered handle, alive or not.
+pub(crate) fn handles(conn: &Connection) -> Result<Vec<Handle>> {
+    conn.prepare_cached("SELECT id, first_wake, agents FROM session_aware_handles")
+        .and_then(|mut select| {
+            select
+                .query_map([], |row| {
+                    let agents: Option<String> = row.get(2)?;
+                    Ok(Handle {
+                        id: row.get(0)?,
+                        first_wake: number(row, 1)?,
+                        agents: agents.map(|list| serde_json::from_str(&list).unwrap_or_default()),
+                    })
+                })?
+                .collect()
+        })
+        .map_err(fault)
+}
+
+/// Forgets a handle and what it was offered.
+pub(crate) fn remove_handle(tx: &Tx<'_>, id: i64) -> Result<()> {
+    for sql in [
+        "DELETE FROM session_aware_handles WHERE id = ?1",
+        "DELETE FROM session_aware_offers WHERE handle = ?1",
+    ] {
+        tx.conn
+            .prepare_cached(sql)
+            .and_then(|mut delete| delete.execute([id]))
+            .map_err(fault)?;
+    }
+    Ok(())
+}
+
+/// Notes that the handle was offered an older wake than those it is offered anyway.
+pub(crate) fn add_offer(tx: &Tx<'_>, handle: i64, wake: u64) -> Result<()> {
+    tx.conn
+        .prepare_cached("INSERT OR IGNORE INTO session_aware_offers(handle, wake) VALUES (?1, ?2)")
+        .and_then(|mut insert| insert.execute(params![handle, wake as i64]))
+        .map_err(fault)?;
+    Ok(())
+}
+
+/// Whether the handle was offered this older wake.
+pub(crate) fn was_offered(conn: &Connection, handle: i64, wake: u64) -> Result<bool> {
+    conn.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM session_aware_offers WHERE handle = ?1 AND wake = ?2)",
+    )
+    .and_then(|mut select| select.query_row(params![handle, wake as i64], |row| row.get(0)))
+    .map_err(fault)
+}

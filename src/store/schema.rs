@@ -1,0 +1,155 @@
+//! The tables, and how a database comes to have them.
+//!
+//! | pragma | value | why |
+//! |---|---|---|
+//! | `journal_mode` | WAL | readers never wait for the writer; a kill at any instant loses nothing committed |
+//! | `synchronous` | NORMAL, or FULL for `durability: "power"` | NORMAL outlives the process, FULL the machine |
+//! | `application_id` | `AwSe` | tells our file from another program's |
+//! | `trusted_schema` | off | the file is data, it runs nothing |
+//! | `busy_timeout` | `busyTimeoutMs` | other processes write too |
+//! | `cache_size` | 2 MB writer, 512 KiB readers | ten thousand sessions fit, a gateway's memory is its own |
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+
+use super::{fault, now_ms};
+use crate::contract::{Error, Result};
+
+/// "AwSe", in the database's header.
+const APPLICATION_ID: i32 = 0x4177_5365;
+
+/// A step that brings a database from the version before to this one.
+struct Migration {
+    major: u32,
+    minor: u32,
+    sql: &'static str,
+}
+
+/// A new minor only adds what older code can pass over; a new major does not.
+const MIGRATIONS: &[Migration] = &[Migration {
+    major: 1,
+    minor: 0,
+    sql: include_str!("schema-1.0.sql"),
+}];
+
+/// The version this code makes.
+fn newest() -> (u32, u32) {
+    let last = &MIGRATIONS[MIGRATIONS.len() - 1];
+    (last.major, last.minor)
+}
+
+/// What kind of file a connection found.
+enum Found {
+    Empty,
+    Ours { major: u32, minor: u32 },
+}
+
+fn examine(conn: &Connection) -> Result<Found> {
+    let id: i32 = conn
+        .query_row("PRAGMA application_id", [], |row| row.get(0))
+        .map_err(fault)?;
+    let tables: i64 = conn
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(fault)?;
+    if tables == 0 && id == 0 {
+        return Ok(Found::Empty);
+    }
+    if id != APPLICATION_ID {
+        return Err(Error::invalid(
+            "database",
+            "the file is another program's SQLite database",
+        ));
+    }
+    let version = conn
+        .query_row(
+            "SELECT major, minor FROM session_aware_schema ORDER BY major DESC, minor DESC LIMIT 1",
+            [],
+            |row| {
+                Ok(Found::Ours {
+                    major: row.get(0)?,
+                    minor: row.get(1)?,
+                })
+            },
+        )
+        .optional()
+        .map_err(fault)?;
+    version.ok_or_else(|| Error::storage("the database holds no schema version"))
+}
+
+fn refuse_newer(major: u32, minor: u32) -> Result<()> {
+    let (own, _) = newest();
+    if major > own {
+        return Err(Error::unsupported(format!(
+            "the database was made by a newer version of the library (schema {major}.{minor}, this one knows {own}.x); it was left untouched"
+        )));
+    }
+    Ok(())
+}
+
+/// Makes the tables or brings them up to date, in one transaction. A database
+/// of a newer major version is `unsupported` and left untouched.
+pub(super) fn migrate(conn: &mut Connection) -> Result<()> {
+    if let Found::Ours { major, minor } = examine(conn)? {
+        refuse_newer(major, minor)?;
+    }
+    let mode: String = super::retry_busy(conn, |conn| {
+        conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
+    })?;
+    if mode != "wal" {
+        return Err(Error::unsupported(format!(
+            "the file system does not offer SQLite's write-ahead log (journal mode stays {mode})"
+        )));
+    }
+    let tx = conn
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(fault)?;
+    // Another process may have got here first.
+    let has = match examine(&tx)? {
+        Found::Empty => (0, 0),
+        Found::Ours { major, minor } => {
+            refuse_newer(major, minor)?;
+            (major, minor)
+        }
+    };
+    for step in MIGRATIONS
+        .iter()
+        .filter(|step| (step.major, step.minor) > has)
+    {
+        tx.execute_batch(step.sql).map_err(fault)?;
+        tx.execute(
+            "INSERT INTO session_aware_schema(major, minor, applied_at) VALUES (?1, ?2, ?3)",
+            (step.major, step.minor, now_ms()),
+        )
+        .map_err(fault)?;
+    }
+    if has == (0, 0) {
+        tx.pragma_update(None, "application_id", APPLICATION_ID)
+            .map_err(fault)?;
+    }
+    tx.commit().map_err(fault)
+}
+
+/// Checks that a reader can use the database as it is.
+pub(super) fn accept(conn: &Connection) -> Result<()> {
+    match examine(conn)? {
+        Found::Empty => Err(Error::unsupported(
+            "the database has no tables yet; open it once without readOnly",
+        )),
+        Found::Ours { major, minor } => {
+            refuse_newer(major, minor)?;
+            if (major, minor) < newest() {
+                return Err(Error::unsupported(
+                    "the database is of an older version; open it once without readOnly",
+                ));
+            }
+            Ok(())
+        }
+    }
+}
+
+/// The database's version, as `major.minor`.
+pub(crate) fn version(conn: &Connection) -> Result<String> {
+    match examine(conn)? {
+        Found::Empty => Ok("0.0".to_owned()),
+        Found::Ours { major, minor } => Ok(format!("{major}.{minor}")),
+    }
+}

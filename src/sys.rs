@@ -1,0 +1,237 @@
+//! The few things only the operating system can do, each a safe function.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Runs `start` with all signals blocked on this thread, so that threads made
+/// by it inherit the mask and the host's handlers never run on them.
+pub(crate) fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
+    struct Restore(libc::sigset_t);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            // SAFETY: the set was filled by pthread_sigmask below; it only sets this thread's mask.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
+        }
+    }
+    // SAFETY: both sets are plain data on this stack that the calls fill before they are read.
+    let restore = unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+        Restore(old)
+    };
+    let made = start();
+    drop(restore);
+    made
+}
+
+/// Starts a named library thread: all signals blocked, its panics kept from the host.
+pub(crate) fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<std::thread::JoinHandle<T>> {
+    with_signals_blocked(|| {
+        std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(body)
+    })
+}
+
+/// A non-blocking pipe that no child process inherits: its read and its write end.
+pub(crate) struct Pipe {
+    read: File,
+    write: File,
+}
+
+impl Pipe {
+    pub(crate) fn new() -> io::Result<Pipe> {
+        let mut ends = [0; 2];
+        #[cfg(target_os = "linux")]
+        // SAFETY: `ends` has room for the two descriptors the call writes.
+        let made = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) };
+        #[cfg(not(target_os = "linux"))]
+        // SAFETY: `ends` has room for the two descriptors; fcntl only sets flags on them.
+        let made = unsafe {
+            let made = libc::pipe(ends.as_mut_ptr());
+            for end in ends.iter().filter(|_| made == 0) {
+                libc::fcntl(*end, libc::F_SETFL, libc::O_NONBLOCK);
+                libc::fcntl(*end, libc::F_SETFD, libc::FD_CLOEXEC);
+            }
+            made
+        };
+        if made != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call succeeded, so both are open descriptors that nobody else owns.
+        let [read, write] = ends.map(|end| File::from(unsafe { OwnedFd::from_raw_fd(end) }));
+        Ok(Pipe { read, write })
+    }
+
+    /// The read end's descriptor; it stays the pipe's.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.read.as_raw_fd()
+    }
+
+    /// Makes the read end readable with one byte, when none waits in it.
+    pub(crate) fn signal(&self) {
+        use io::Write;
+        if self.waiting() == 0 {
+            // Full means readable, which is all that is wanted.
+            let _ = (&self.write).write(&[1]);
+        }
+    }
+
+    /// Takes every byte out, so that the read end is not readable.
+    pub(crate) fn clear(&self) {
+        use io::Read;
+        let mut bytes = [0; 64];
+        while matches!((&self.read).read(&mut bytes), Ok(n) if n > 0) {}
+    }
+
+    fn waiting(&self) -> libc::c_int {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: FIONREAD writes one int, and `bytes` is one.
+        let asked = unsafe { libc::ioctl(self.fd(), libc::FIONREAD, &mut bytes) };
+        if asked == 0 { bytes } else { 0 }
+    }
+}
+
+/// The process's id: a child of `fork` has another.
+pub(crate) fn process_id() -> u32 {
+    std::process::id()
+}
+
+/// One value a process: a child of `fork` gets a fresh one and never touches
+/// the locks of its parent's, which another thread may have held at the fork.
+pub(crate) struct PerProcess<T: 'static> {
+    current: AtomicPtr<Incarnation<T>>,
+}
+
+struct Incarnation<T: 'static> {
+    process: u32,
+    value: T,
+    parent: Option<&'static Incarnation<T>>,
+}
+
+impl<T: Default + Sync> PerProcess<T> {
+    pub(crate) const fn new() -> PerProcess<T> {
+        PerProcess {
+            current: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    /// This process's value, made at the first call.
+    pub(crate) fn get(&'static self) -> &'static T {
+        &self.incarnation().value
+    }
+
+    /// The values of the processes this one was forked from, nearest first.
+    pub(crate) fn inherited(&'static self) -> impl Iterator<Item = &'static T> {
+        std::iter::successors(self.incarnation().parent, |parent| parent.parent)
+            .map(|parent| &parent.value)
+    }
+
+    fn incarnation(&'static self) -> &'static Incarnation<T> {
+        let process = process_id();
+        let mut seen = self.current.load(Ordering::Acquire);
+        loop {
+            // SAFETY: what is stored is null or comes from Box::leak below and is never freed.
+            let parent = unsafe { seen.as_ref::<'static>() };
+            if let Some(own) = parent.filter(|incarnation| incarnation.process == process) {
+                return own;
+            }
+            let fresh = Box::into_raw(Box::new(Incarnation {
+                process,
+                value: T::default(),
+                parent,
+            }));
+            match self
+                .current
+                .compare_exchange(seen, fresh, Ordering::AcqRel, Ordering::Acquire)
+            {
+                // SAFETY: just made, now owned by the static and never freed.
+                Ok(_) => return unsafe { &*fresh },
+                Err(now) => {
+                    // SAFETY: not stored, so still this call's own.
+                    drop(unsafe { Box::from_raw(fresh) });
+                    seen = now;
+                }
+            }
+        }
+    }
+}
+
+/// The name of the network file system `path` is on, where SQLite's
+/// write-ahead log does not work; `None` on any other file system.
+pub(crate) fn network_file_system(path: &Path) -> Option<&'static str> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::ffi::OsStrExt;
+        let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
+        // SAFETY: `stat` is plain data that the call fills; the path is NUL-terminated.
+        let kind = unsafe {
+            let mut stat: libc::statfs = std::mem::zeroed();
+            if libc::statfs(path.as_ptr(), &mut stat) != 0 {
+                return None;
+            }
+            // The type is signed on some machines; the magic numbers are 32 bits.
+            stat.f_type as u32
+        };
+        match kind {
+            0x6969 => Some("NFS"),
+            0x517b | 0xff53_4d42 | 0xfe53_4d42 => Some("SMB"),
+            0x0102_1997 => Some("9p"),
+            _ => None,
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = path;
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pipe_holds_one_byte_however_often_it_is_signalled() {
+        let pipe = Pipe::new().unwrap();
+        for _ in 0..3 {
+            pipe.signal();
+        }
+        assert_eq!(pipe.waiting(), 1);
+        pipe.clear();
+        assert_eq!(pipe.waiting(), 0);
+        pipe.clear();
+        pipe.signal();
+        assert_eq!(pipe.waiting(), 1);
+    }
+
+    #[test]
+    fn a_library_thread_has_all_signals_blocked_and_its_maker_has_not() {
+        let blocked = || {
+            // SAFETY: reads this thread's mask into plain data on the stack.
+            unsafe {
+                let mut mask: libc::sigset_t = std::mem::zeroed();
+                libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &mut mask);
+                libc::sigismember(&mask, libc::SIGTERM) == 1
+                    && libc::sigismember(&mask, libc::SIGCHLD) == 1
+            }
+        };
+        let before = blocked();
+        assert!(spawn("aware-test", blocked).unwrap().join().unwrap());
+        assert_eq!(blocked(), before);
+    }
+
+    #[test]
+    fn a_local_folder_is_no_network_file_system() {
+        assert_eq!(network_file_system(&std::env::temp_dir()), None);
+    }
+}

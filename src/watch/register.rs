@@ -1,0 +1,238 @@
+//! Cursors in the database: each change is a step of the pure machine.
+
+use std::collections::HashSet;
+
+use rusqlite::Connection;
+
+use super::cursor::{Input, Step, step};
+use crate::contract::{
+    Error, Kind, KindSet, Provenance, Reset, Result, SessionReset, Unwatch, Unwatched, Watch,
+    WatchReply, WatchRow, Watches, WatchesReply,
+};
+use crate::key::{self, Session, Watcher};
+use crate::log::page_size;
+use crate::store::cursors::{self, CursorRow};
+use crate::store::{Tx, events, offers};
+
+const MOST_ROWS: usize = 1_000;
+
+/// Carries out a step: stores the cursor, and raises its wake when one is due.
+/// Nothing is written when nothing is touched.
+pub(super) fn apply(
+    tx: &Tx<'_>,
+    watcher: &str,
+    target: &Session,
+    row: Option<CursorRow>,
+    step: Step,
+) -> Result<()> {
+    let Some(cursor) = step.cursor.filter(|_| step.touched) else {
+        return Ok(());
+    };
+    let wake = if step.wake && !key::is_subagent(watcher) {
+        Some(offers::raise(tx, watcher, target)?)
+    } else {
+        None
+    };
+    let Some(old) = row else {
+        let opened_at = if step.opened { tx.now } else { 0 };
+        cursors::insert(tx, watcher, target, &cursor, opened_at, wake.unwrap_or(0))?;
+        return Ok(());
+    };
+    let only_material = cursors::Cursor {
+        material: cursor.material,
+        ..old.cursor
+    };
+    if cursor == only_material && wake.is_none() {
+        return cursors::update_material(tx, old.id, cursor.material);
+    }
+    cursors::update(
+        tx,
+        &CursorRow {
+            cursor,
+            opened_at: if step.opened { tx.now } else { old.opened_at },
+            wake: match wake {
+                Some(number) => number,
+                // A notice taken takes its wake along.
+                None if step.opened || !cursor.is_pending() => 0,
+                None => old.wake,
+            },
+            ..old
+        },
+    )
+}
+
+/// Tells the watchers of `session` of an event of it: the registered ones and
+/// those the event names, which are seeded when it spawned the session.
+pub(crate) fn announce(
+    tx: &Tx<'_>,
+    session: &Session,
+    sequence: u64,
+    kind: Kind,
+    actor_id: Option<&str>,
+    named: &[String],
+) -> Result<()> {
+    let mut unseen: HashSet<&str> = named.iter().map(String::as_str).collect();
+    let input = |watcher: &str, named: bool| match kind {
+        Kind::ChildSpawned if named => Input::Seed { sequence },
+        _ => Input::Event {
+            sequence,
+            kind,
+            own: actor_id == Some(watcher),
+            named,
+        },
+    };
+    for row in cursors::of_target(tx.conn(), session)? {
+        let named = unseen.remove(row.watcher.as_str());
+        let next = step(Some(row.cursor), input(&row.watcher, named));
+        apply(tx, &row.watcher.clone(), session, Some(row), next)?;
+    }
+    for watcher in named
+        .iter()
+        .filter(|watcher| unseen.contains(watcher.as_str()))
+    {
+        apply(tx, watcher, session, None, step(None, input(watcher, true)))?;
+    }
+    Ok(())
+}
+
+/// Opens each pending notice up to its newest change, as the opening of a database does.
+pub(crate) fn sweep(tx: &Tx<'_>) -> Result<()> {
+    for row in cursors::behind(tx.conn())? {
+        let next = step(Some(row.cursor), Input::Opened);
+        apply(
+            tx,
+            &row.watcher.clone(),
+            &row.target.clone(),
+            Some(row),
+            next,
+        )?;
+    }
+    Ok(())
+}
+
+pub(crate) fn watch(request: Watch) -> Result<impl FnOnce(&Tx<'_>) -> Result<WatchReply>> {
+    let watcher = Watcher::read(&request.watcher_session_key, "watcherSessionKey")?;
+    let target = Session::target(
+        &request.target_session_key,
+        request.target_agent_id.as_deref(),
+    )?;
+    let kinds = request.notify_kinds.filter(|kinds| !kinds.is_empty());
+    let provenance = request.provenance.unwrap_or(Provenance::Explicit);
+    Ok(move |tx: &Tx<'_>| {
+        let Watcher::Qualified(watcher) = watcher else {
+            return Ok(WatchReply::Not {
+                watched: false,
+                reason: "unqualified_watcher",
+            });
+        };
+        if watcher == target.key {
+            return Ok(WatchReply::Not {
+                watched: false,
+                reason: "self",
+            });
+        }
+        let version = events::head(tx.conn(), &target)?.last;
+        let row = cursors::of_pair(tx.conn(), &watcher, &target)?;
+        let created = row.is_none();
+        let next = step(
+            row.as_ref().map(|row| row.cursor),
+            Input::Watch {
+                version,
+                provenance,
+                kinds: kinds.as_deref().map(KindSet::of),
+            },
+        );
+        apply(tx, &watcher, &target, row, next)?;
+        Ok(WatchReply::Watched {
+            watched: true,
+            created,
+            state_version: version,
+        })
+    })
+}
+
+pub(crate) fn unwatch(request: Unwatch) -> Result<impl FnOnce(&Tx<'_>) -> Result<Unwatched>> {
+    let watcher = Watcher::read(&request.watcher_session_key, "watcherSessionKey")?;
+    let target = Session::target(
+        &request.target_session_key,
+        request.target_agent_id.as_deref(),
+    )?;
+    Ok(move |tx: &Tx<'_>| {
+        Ok(Unwatched {
+            unwatched: match watcher {
+                Watcher::Qualified(watcher) => cursors::delete_pair(tx, &watcher, &target)?,
+                Watcher::Bare => false,
+            },
+        })
+    })
+}
+
+pub(crate) fn watches(
+    request: Watches,
+) -> Result<impl FnOnce(&Connection) -> Result<WatchesReply>> {
+    let most = page_size(request.limit, MOST_ROWS, MOST_ROWS)?;
+    let watcher = request.watcher_session_key;
+    if let Some(watcher) = &watcher {
+        Watcher::read(watcher, "watcherSessionKey")?;
+    }
+    let (key, agent) = match (request.target_session_key, request.target_agent_id) {
+        (Some(key), agent) => {
+            let target = Session::target(&key, agent.as_deref())?;
+            (Some(target.key), Some(target.agent))
+        }
+        (None, Some(agent)) if !key::is_agent_id(&agent) => {
+            return Err(Error::invalid("targetAgentId", "not an agent id"));
+        }
+        (None, agent) => (None, agent),
+    };
+    let offset = request.offset.unwrap_or(0);
+    Ok(move |conn: &Connection| {
+        let filter = cursors::Filter {
+            watcher: watcher.as_deref(),
+            key: key.as_deref(),
+            agent: agent.as_deref(),
+        };
+        let mut rows = cursors::list(conn, &filter, most + 1, offset)?;
+        let more = rows.len() > most;
+        rows.truncate(most);
+        Ok(WatchesReply {
+            watches: rows.into_iter().map(row_of).collect(),
+            more,
+        })
+    })
+}
+
+fn row_of(row: CursorRow) -> WatchRow {
+    WatchRow {
+        watcher_session_key: row.watcher,
+        target_session_key: row.target.key,
+        target_agent_id: row.target.agent,
+        provenance: row.cursor.provenance,
+        notify_kinds: row.cursor.kinds.kinds(),
+        last_seen: row.cursor.last_seen,
+        notified: row.cursor.notified,
+        material: row.cursor.material,
+        pending: row.cursor.is_pending(),
+    }
+}
+
+pub(crate) fn reset(request: SessionReset) -> Result<impl FnOnce(&Tx<'_>) -> Result<Reset>> {
+    let watcher = Watcher::read(&request.session_key, "sessionKey")?;
+    Ok(move |tx: &Tx<'_>| {
+        Ok(Reset {
+            removed_watches: match watcher {
+                Watcher::Qualified(watcher) => cursors::delete_watcher(tx, &watcher)? as u64,
+                Watcher::Bare => 0,
+            },
+        })
+    })
+}
+
+/// Ends every watch a deleted session has a part in; how many.
+pub(crate) fn session_deleted(tx: &Tx<'_>, session: &Session) -> Result<usize> {
+    let mut gone = cursors::delete_target(tx, session)?;
+    if session.is_qualified() {
+        gone += cursors::delete_watcher(tx, &session.key)?;
+    }
+    Ok(gone)
+}

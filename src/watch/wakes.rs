@@ -1,0 +1,480 @@
+//! Wakes: who is to be woken now. They live in memory, one queue a handle;
+//! what they stand for is in the cursors, so that a lost one loses nothing.
+//!
+//! A transaction that opens a notice gives its wake a number. The handle that
+//! committed it queues the wake at once; every other handle, of any process,
+//! is poked by a byte written to a small file beside the database and reads
+//! what was raised above the last number it knows.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::fd::RawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use crate::contract::{Error, Result, Wake};
+use crate::key::{self, Session};
+use crate::store::offers::{self, Raised};
+use crate::store::{Store, Tx, cursors, lock};
+use crate::sys::Pipe;
+
+/// Called with each wake, on a library thread, under no lock.
+pub(crate) type Handler = Arc<dyn Fn(&Wake) + Send + Sync>;
+
+/// The wakes of one handle.
+pub(crate) struct Wakes {
+    state: Mutex<State>,
+    /// Told when a wake comes, when the handler changes or returns, and at close.
+    changed: Condvar,
+    /// Only wakes for watchers of these agents.
+    agents: Option<Vec<String>>,
+    /// A database's files beside it begin with this.
+    database: PathBuf,
+    poke: Mutex<Option<File>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By number; at most one a cursor.
+    queue: BTreeMap<u64, Raised>,
+    newest: HashMap<(String, Session), u64>,
+    /// Every wake up to this number was offered, or lies in `withheld`.
+    known: u64,
+    withheld: Vec<Withheld>,
+    alive: Option<Liveness>,
+    pipe: Option<Pipe>,
+    handler: Option<Handler>,
+    /// The thread that is inside the handler.
+    inside: Option<ThreadId>,
+    closed: bool,
+}
+
+/// A wake other handles were offered before this one was opened.
+struct Withheld {
+    wake: Raised,
+    holders: Vec<i64>,
+}
+
+impl Wakes {
+    pub(crate) fn new(database: &Path, agents: Option<Vec<String>>) -> Wakes {
+        Wakes {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            agents,
+            database: database.to_owned(),
+            poke: Mutex::new(None),
+        }
+    }
+
+    /// Registers the handle in a transaction that opens the database, and
+    /// offers it the wakes of what is pending: of no notice opened before
+    /// `cutoff`, and of none that another live handle was offered.
+    pub(crate) fn enroll(&self, tx: &Tx<'_>, cutoff: i64) -> Result<()> {
+        // The lock of a handle on the file that was here before must go first.
+        lock(&self.state).alive = None;
+        let alive = Liveness::register(tx, &self.database, self.agents.as_deref())?;
+        let mut others = offers::handles(tx.conn())?;
+        others.retain(|other| other.id != alive.id);
+        for dead in others.extract_if(.., |other| !is_alive(&self.database, other.id)) {
+            offers::remove_handle(tx, dead.id)?;
+        }
+        let known = offers::last_wake(tx.conn())?;
+        let mut offered = Vec::new();
+        let mut withheld = Vec::new();
+        for row in cursors::woken_after(tx.conn(), 0)? {
+            if row.opened_at < cutoff || !self.wants(&row.watcher) {
+                continue;
+            }
+            let mut holders = Vec::new();
+            for other in &others {
+                let offered = row.wake > other.first_wake
+                    || offers::was_offered(tx.conn(), other.id, row.wake)?;
+                if offered && wants(other.agents.as_deref(), &row.watcher) {
+                    holders.push(other.id);
+                }
+            }
+            if holders.is_empty() {
+                offers::add_offer(tx, alive.id, row.wake)?;
+                offered.push(row.into());
+            } else {
+                withheld.push(Withheld {
+                    wake: row.into(),
+                    holders,
+                });
+            }
+        }
+        *lock(&self.poke) = Some(beside(&self.database, "wake")?);
+        let mut state = lock(&self.state);
+        state.alive = Some(alive);
+        state.known = known;
+        state.withheld = withheld;
+        self.offer(&mut state, offered);
+        Ok(())
+    }
+
+    /// The file other processes write to when they raise a wake.
+    pub(crate) fn poked_file(&self) -> PathBuf {
+        beside_path(&self.database, "wake")
+    }
+
+    /// Queues what a transaction of this handle raised, and pokes the others;
+    /// `false` when wakes of others came before it, which are to be collected first.
+    pub(crate) fn committed(&self, raised: Vec<Raised>) -> bool {
+        let follows = {
+            let mut state = lock(&self.state);
+            let follows = raised
+                .first()
+                .is_some_and(|first| first.number == state.known + 1);
+            if follows {
+                state.known += raised.len() as u64;
+                self.offer(&mut state, raised);
+            }
+            follows
+        };
+        if let Some(file) = &*lock(&self.poke)
+            && let Err(error) = file.write_at(b".", 0)
+        {
+            log::warn!(target: "wakes", "other handles look for wakes a second late: {error}");
+        }
+        follows
+    }
+
+    /// Reads what was raised by others, and offers it.
+    pub(crate) fn collect(&self, store: &Store) -> Result<()> {
+        let known = lock(&self.state).known;
+        let (rows, last) = store
+            .read(|conn| Ok((cursors::woken_after(conn, known)?, offers::last_wake(conn)?)))?;
+        let mut state = lock(&self.state);
+        // A transaction of this handle may have come in between.
+        let fresh = rows
+            .into_iter()
+            .map(Raised::from)
+            .filter(|wake| wake.number > state.known)
+            .collect();
+        self.offer(&mut state, fresh);
+        state.known = state.known.max(last);
+        Ok(())
+    }
+
+    /// Offers the withheld wakes whose last holder has gone without taking its notice.
+    pub(crate) fn inherit(&self, store: &Store) -> Result<()> {
+        let mut withheld = std::mem::take(&mut lock(&self.state).withheld);
+        if withheld.is_empty() {
+            return Ok(());
+        }
+        for each in &mut withheld {
+            each.holders
+                .retain(|holder| is_alive(&self.database, *holder));
+        }
+        let (orphans, held): (Vec<_>, Vec<_>) = withheld
+            .into_iter()
+            .partition(|each| each.holders.is_empty());
+        let orphans: Vec<Raised> = orphans.into_iter().map(|each| each.wake).collect();
+        let handle = {
+            let mut state = lock(&self.state);
+            state.withheld.extend(held);
+            self.offer(&mut state, orphans.clone());
+            state.alive.as_ref().map(|alive| alive.id)
+        };
+        match handle {
+            Some(handle) if !orphans.is_empty() => store.write(move |tx| {
+                orphans
+                    .iter()
+                    .try_for_each(|wake| offers::add_offer(tx, handle, wake.number))
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits up to `timeout` for a wake and takes up to `most`.
+    pub(crate) fn wait(&self, store: &Store, timeout: Duration, most: usize) -> Result<Vec<Wake>> {
+        // A wait longer than the clock can count is one without end.
+        let deadline = Instant::now().checked_add(timeout);
+        loop {
+            let taken = self.pop(most, deadline)?;
+            if taken.is_empty() {
+                return Ok(Vec::new());
+            }
+            let wakes = self.still_open(store, taken)?;
+            if !wakes.is_empty() {
+                return Ok(wakes);
+            }
+        }
+    }
+
+    /// Calls the handler with each wake that comes; the body of its thread, until close.
+    pub(crate) fn deliver(&self, store: &Store) {
+        let mut state = lock(&self.state);
+        while !state.closed {
+            let Some(handler) = state.handler.clone().filter(|_| !state.queue.is_empty()) else {
+                state = self.wait_for_change(state);
+                continue;
+            };
+            let taken = state.take(1);
+            // From here on a change of the handler waits until this call is over.
+            state.inside = Some(std::thread::current().id());
+            drop(state);
+            match self.still_open(store, taken) {
+                Ok(wakes) => wakes.iter().for_each(|wake| {
+                    let call = std::panic::AssertUnwindSafe(|| handler(wake));
+                    if std::panic::catch_unwind(call).is_err() {
+                        log::error!(target: "wakes", "the wake handler panicked");
+                    }
+                }),
+                Err(error) => log::warn!(target: "wakes", "a wake could not be checked: {error}"),
+            }
+            drop(handler);
+            state = lock(&self.state);
+            state.inside = None;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Sets who is called with the wakes. Returns when no call of the old
+    /// handler is running, at once from inside it.
+    pub(crate) fn set_handler(&self, handler: Option<Handler>) {
+        let mut state = lock(&self.state);
+        let old = std::mem::replace(&mut state.handler, handler);
+        state.show();
+        self.changed.notify_all();
+        while state
+            .inside
+            .is_some_and(|thread| thread != std::thread::current().id())
+        {
+            state = self.wait_for_change(state);
+        }
+        drop(state);
+        drop(old);
+    }
+
+    /// Whether this thread is inside the handler.
+    pub(crate) fn inside_handler(&self) -> bool {
+        lock(&self.state).inside == Some(std::thread::current().id())
+    }
+
+    /// The read end of a pipe that is readable while wakes wait.
+    pub(crate) fn fd(&self) -> io::Result<RawFd> {
+        let mut state = lock(&self.state);
+        if state.pipe.is_none() {
+            state.pipe = Some(Pipe::new()?);
+            state.show();
+        }
+        Ok(state.pipe.as_ref().map_or(-1, Pipe::fd))
+    }
+
+    /// How many wakes wait.
+    pub(crate) fn queued(&self) -> usize {
+        lock(&self.state).queue.len()
+    }
+
+    /// Ends every wait and the delivery.
+    pub(crate) fn close(&self) {
+        lock(&self.state).closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Takes the handle out of the database's list, while that can still be written.
+    pub(crate) fn leave(&self, store: &Store) {
+        let alive = lock(&self.state).alive.take();
+        if let Some(alive) = alive {
+            let id = alive.id;
+            // Who stays is found dead by its lock; the list is only tidier so.
+            if let Err(error) = store.write(move |tx| offers::remove_handle(tx, id)) {
+                log::debug!(target: "wakes", "the handle stays listed: {error}");
+            }
+        }
+    }
+
+    fn wants(&self, watcher: &str) -> bool {
+        wants(self.agents.as_deref(), watcher)
+    }
+
+    fn offer(&self, state: &mut State, wakes: Vec<Raised>) {
+        for wake in wakes {
+            if !self.wants(&wake.watcher) {
+                continue;
+            }
+            let pair = (wake.watcher.clone(), wake.target.clone());
+            // The notice of an older wake of the pair is gone.
+            if let Some(older) = state.newest.insert(pair, wake.number) {
+                state.queue.remove(&older);
+            }
+            state.queue.insert(wake.number, wake);
+        }
+        state.show();
+        self.changed.notify_all();
+    }
+
+    fn pop(&self, most: usize, deadline: Option<Instant>) -> Result<Vec<Raised>> {
+        let mut state = lock(&self.state);
+        loop {
+            if state.closed {
+                return Err(Error::closed());
+            }
+            if state.handler.is_none() && !state.queue.is_empty() {
+                let taken = state.take(most);
+                state.show();
+                return Ok(taken);
+            }
+            match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
+                Some(Duration::ZERO) => return Ok(Vec::new()),
+                Some(left) => {
+                    state = self
+                        .changed
+                        .wait_timeout(state, left)
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .0;
+                }
+                None => state = self.wait_for_change(state),
+            }
+        }
+    }
+
+    /// Of these wakes those whose notice nobody has taken meanwhile.
+    fn still_open(&self, store: &Store, taken: Vec<Raised>) -> Result<Vec<Wake>> {
+        let open = store.read(|conn| {
+            taken
+                .iter()
+                .map(|wake| cursors::is_open(conn, wake.number))
+                .collect::<Result<Vec<_>>>()
+        });
+        match open {
+            Ok(open) => Ok(taken
+                .into_iter()
+                .zip(open)
+                .filter(|(_, open)| *open)
+                .map(|(wake, _)| told(wake))
+                .collect()),
+            Err(error) => {
+                self.offer(&mut lock(&self.state), taken);
+                Err(error)
+            }
+        }
+    }
+
+    fn wait_for_change<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed
+            .wait(state)
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn take(&mut self, most: usize) -> Vec<Raised> {
+        let mut taken = Vec::new();
+        while taken.len() < most
+            && let Some((_, wake)) = self.queue.pop_first()
+        {
+            self.newest
+                .remove(&(wake.watcher.clone(), wake.target.clone()));
+            taken.push(wake);
+        }
+        taken
+    }
+
+    /// Makes the pipe readable exactly while wakes wait for who polls it.
+    fn show(&self) {
+        if let Some(pipe) = &self.pipe {
+            if self.handler.is_none() && !self.queue.is_empty() {
+                pipe.signal();
+            } else {
+                pipe.clear();
+            }
+        }
+    }
+}
+
+fn told(wake: Raised) -> Wake {
+    Wake {
+        session_key: wake.watcher,
+        target_session_key: wake.target.key,
+        target_agent_id: wake.target.agent,
+        reason: "session-state",
+    }
+}
+
+fn wants(agents: Option<&[String]>, watcher: &str) -> bool {
+    agents.is_none_or(|agents| {
+        key::agent_of(watcher).is_some_and(|agent| agents.iter().any(|one| one == agent))
+    })
+}
+
+/// Proof that a handle lives: a locked file beside the database, which no
+/// other open or close in the process unlocks and no crash leaves locked.
+struct Liveness {
+    id: i64,
+    path: PathBuf,
+    _locked: File,
+}
+
+impl Liveness {
+    fn register(tx: &Tx<'_>, database: &Path, agents: Option<&[String]>) -> Result<Liveness> {
+        loop {
+            let id = offers::add_handle(tx, agents)?;
+            let path = beside_path(database, &format!("handle-{id}"));
+            let file = beside(database, &format!("handle-{id}"))?;
+            match file.try_lock() {
+                Ok(()) => {
+                    return Ok(Liveness {
+                        id,
+                        path,
+                        _locked: file,
+                    });
+                }
+                // A handle of the database that was at this path before.
+                Err(TryLockError::WouldBlock) => offers::remove_handle(tx, id)?,
+                Err(TryLockError::Error(problem)) => return Err(no_file(&problem)),
+            }
+        }
+    }
+}
+
+impl Drop for Liveness {
+    fn drop(&mut self) {
+        // Removed while still locked: who opens the name next makes a new file.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Whether the handle's file is locked; a dead one's is removed.
+fn is_alive(database: &Path, id: i64) -> bool {
+    let path = beside_path(database, &format!("handle-{id}"));
+    let Ok(file) = File::open(&path) else {
+        return false;
+    };
+    match file.try_lock() {
+        Ok(()) => {
+            let _ = std::fs::remove_file(&path);
+            false
+        }
+        Err(_) => true,
+    }
+}
+
+fn beside_path(database: &Path, what: &str) -> PathBuf {
+    let mut path = database.as_os_str().to_owned();
+    path.push("-");
+    path.push(what);
+    path.into()
+}
+
+fn beside(database: &Path, what: &str) -> Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(beside_path(database, what))
+        .map_err(|problem| no_file(&problem))
+}
+
+fn no_file(problem: &io::Error) -> Error {
+    Error::storage(format!(
+        "a file beside the database cannot be used: {problem}"
+    ))
+}
