@@ -354,3 +354,192 @@ fn run(conn: &Connection, sql: &str) -> Result<()> {
 fn internal(message: &str) -> Error {
     Error::new(Code::Internal, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::Durability;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    fn writer(folder: &tempfile::TempDir) -> Arc<Writer> {
+        let options = Options {
+            path: folder.path().join("a.db"),
+            create: true,
+            read_only: false,
+            durability: Durability::Process,
+            busy_timeout: Duration::from_secs(5),
+        };
+        let writer = Writer::open(options, Box::new(|_| Ok(())), Box::new(|_| ())).unwrap();
+        writer
+            .write(|tx| {
+                tx.conn
+                    .execute_batch("CREATE TABLE t(n INTEGER PRIMARY KEY)")
+                    .map_err(fault)
+            })
+            .unwrap();
+        Arc::new(writer)
+    }
+
+    fn insert(n: i64) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
+        move |tx| {
+            tx.conn
+                .execute("INSERT INTO t VALUES (?1)", [n])
+                .map(|_| ())
+                .map_err(fault)
+        }
+    }
+
+    fn rows(writer: &Writer) -> Vec<i64> {
+        writer
+            .write(|tx| {
+                let mut select = tx
+                    .conn
+                    .prepare("SELECT n FROM t ORDER BY n")
+                    .map_err(fault)?;
+                select
+                    .query_map([], |row| row.get(0))
+                    .and_then(Iterator::collect)
+                    .map_err(fault)
+            })
+            .unwrap()
+    }
+
+    /// Holds the writer inside a transaction while `meanwhile` queues tasks, so
+    /// that they are carried out as one group.
+    fn as_one_group(writer: &Arc<Writer>, meanwhile: impl FnOnce()) {
+        let (entered, enter) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let holder = {
+            let writer = Arc::clone(writer);
+            std::thread::spawn(move || {
+                writer.write(move |_| {
+                    entered.send(()).unwrap();
+                    released.recv().unwrap();
+                    Ok(())
+                })
+            })
+        };
+        enter.recv().unwrap();
+        meanwhile();
+        release.send(()).unwrap();
+        holder.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_task_that_fails_undoes_its_own_work_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let writer = writer(&folder);
+        let (told, outcomes) = mpsc::channel();
+        as_one_group(&writer, || {
+            for n in 1..=3 {
+                let told = told.clone();
+                let work = move |tx: &Tx<'_>| {
+                    insert(n)(tx)?;
+                    insert(n + 10)(tx)?;
+                    if n == 2 {
+                        Err(Error::storage("no"))
+                    } else {
+                        Ok(())
+                    }
+                };
+                assert!(
+                    writer
+                        .queue(1, work, move |outcome| told
+                            .send((n, outcome.is_ok()))
+                            .unwrap())
+                        .unwrap()
+                );
+            }
+        });
+        assert_eq!(rows(&writer), [1, 3, 11, 13]);
+        assert_eq!(
+            outcomes.try_iter().collect::<Vec<_>>(),
+            [(1, true), (2, false), (3, true)]
+        );
+        assert_eq!(writer.queued_events(), 0);
+    }
+
+    #[test]
+    fn a_panic_undoes_the_group_and_the_next_one_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let writer = writer(&folder);
+        let (told, outcomes) = mpsc::channel();
+        as_one_group(&writer, || {
+            for n in 1..=3 {
+                let told = told.clone();
+                let work = move |tx: &Tx<'_>| {
+                    assert!(n != 2, "a fault in the middle of a transaction");
+                    insert(n)(tx)
+                };
+                let done = move |outcome: Result<()>| told.send(outcome.unwrap_err().code).unwrap();
+                assert!(writer.queue(1, work, done).unwrap());
+            }
+        });
+        // Who leads them is in their group.
+        assert_eq!(writer.write(|_| Ok(())).unwrap_err().code, Code::Internal);
+        assert_eq!(rows(&writer), [0i64; 0]);
+        assert_eq!(outcomes.try_iter().collect::<Vec<_>>(), [Code::Internal; 3]);
+        writer.write(insert(7)).unwrap();
+        assert_eq!(rows(&writer), [7]);
+    }
+
+    #[test]
+    fn a_full_queue_sheds_the_newcomer_and_keeps_its_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let writer = writer(&folder);
+        as_one_group(&writer, || {
+            assert!(writer.queue(QUEUE_EVENTS - 1, insert(1), |_| ()).unwrap());
+            assert!(!writer.queue(2, insert(2), |_| ()).unwrap());
+            assert!(writer.queue(1, insert(3), |_| ()).unwrap());
+            assert!(!writer.queue(1, insert(4), |_| ()).unwrap());
+            assert_eq!(writer.queued_events(), QUEUE_EVENTS);
+        });
+        assert_eq!(rows(&writer), [1, 3]);
+        assert!(writer.queue(QUEUE_EVENTS, insert(5), |_| ()).unwrap());
+        // Queued first, stored first, though it is this thread that leads.
+        assert_eq!(rows(&writer), [1, 3, 5]);
+    }
+
+    #[test]
+    fn stopping_writes_what_is_queued_and_lets_nothing_more_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let writer = writer(&folder);
+        as_one_group(&writer, || {
+            assert!(writer.queue(1, insert(1), |_| ()).unwrap());
+            writer.stop();
+            assert_eq!(writer.write(insert(2)).unwrap_err().code, Code::Closed);
+            assert_eq!(
+                writer.queue(1, insert(3), |_| ()).unwrap_err().code,
+                Code::Closed
+            );
+        });
+        writer.write_queued();
+        let file = lock(&writer.file);
+        let count: i64 = file
+            .as_ref()
+            .unwrap()
+            .conn
+            .query_row("SELECT count(*) FROM t", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(count, 1);
+    }
+
+    #[test]
+    fn many_threads_meet_in_few_transactions_and_none_is_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let writer = writer(&folder);
+        let threads: Vec<_> = (0..8)
+            .map(|thread| {
+                let writer = Arc::clone(&writer);
+                std::thread::spawn(move || {
+                    (0..50).for_each(|n| writer.write(insert(thread * 50 + n)).unwrap())
+                })
+            })
+            .collect();
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        assert_eq!(rows(&writer), (0..400).collect::<Vec<_>>());
+    }
+}
