@@ -1,0 +1,331 @@
+//! What holds between processes, and when one is killed at any instant.
+//!
+//! This program is its own child: with a role in the environment it plays it.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use session_awareness::*;
+
+const ROLE: &str = "AWARE_TEST_ROLE";
+const DATABASE: &str = "AWARE_TEST_DATABASE";
+const MANAGER: &str = "agent:main:main";
+const CHILD: &str = "agent:main:subagent:child";
+
+fn main() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("storm") => return storm(),
+        Ok("hold") => return hold(),
+        Ok("record") => return record_once(),
+        _ => {}
+    }
+    let tests: [(&str, fn()); 4] = [
+        (
+            "killed_at_any_instant_nothing_is_lost_or_told_twice",
+            killed_at_any_instant,
+        ),
+        ("a_wake_crosses_processes_at_once", a_wake_crosses_processes),
+        (
+            "a_killed_process_leaves_its_wakes_to_the_next",
+            a_killed_process_leaves_its_wakes,
+        ),
+        ("processes_write_side_by_side", processes_write_side_by_side),
+    ];
+    let only: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with('-'))
+        .collect();
+    let chosen: Vec<_> = tests
+        .iter()
+        .filter(|(name, _)| only.is_empty() || only.iter().any(|word| name.contains(word.as_str())))
+        .collect();
+    println!("\nrunning {} tests", chosen.len());
+    for (name, test) in &chosen {
+        // A failure panics, which ends the program with its message.
+        test();
+        println!("test {name} ... ok");
+    }
+    println!(
+        "\ntest result: ok. {} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
+        chosen.len()
+    );
+}
+
+fn open(database: &Path) -> Awareness {
+    Awareness::open(Config::new(database.to_str().unwrap())).unwrap()
+}
+
+fn human(key: &str) -> NewEvent {
+    NewEvent::new(key, Kind::HumanDirectMessage, ActorType::Human)
+}
+
+fn watch(aware: &Awareness) {
+    aware.watch(Watch::new(MANAGER, CHILD)).unwrap();
+}
+
+fn wakes(aware: &Awareness, timeout_ms: u64) -> usize {
+    aware
+        .wait_wakes(WaitWakes {
+            timeout_ms,
+            max: None,
+        })
+        .unwrap()
+        .wakes
+        .len()
+}
+
+fn play(role: &str, database: &Path) -> (Child, BufReader<ChildStdout>) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .env(ROLE, role)
+        .env(DATABASE, database)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap());
+    (child, lines)
+}
+
+fn own_database() -> std::path::PathBuf {
+    std::env::var_os(DATABASE).unwrap().into()
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).unwrap();
+}
+
+/// Records and drains as fast as it can, and says what was answered.
+fn storm() {
+    let aware = open(&own_database());
+    loop {
+        let event = aware.record(human(CHILD)).unwrap();
+        say(&format!("recorded {}", event.event().unwrap().sequence));
+        let batch = aware
+            .record_batch(vec![human(CHILD), human("agent:main:other")])
+            .unwrap();
+        for event in batch.iter().filter_map(Recorded::event) {
+            say(&format!("recorded {}", event.sequence));
+        }
+        for notice in aware
+            .drain_notices(DrainNotices::new(MANAGER))
+            .unwrap()
+            .notices
+        {
+            say(&format!(
+                "drained {} {}",
+                notice.changes_since, notice.notified
+            ));
+        }
+    }
+}
+
+/// Opens and stays until its standard input ends.
+fn hold() {
+    let aware = open(&own_database());
+    say(&format!("wakes {}", wakes(&aware, 0)));
+    std::io::stdin()
+        .lock()
+        .read_line(&mut String::new())
+        .unwrap();
+}
+
+/// Opens, and records one event for each line of its standard input.
+fn record_once() {
+    let aware = open(&own_database());
+    say("ready");
+    for _ in std::io::stdin().lock().lines() {
+        let event = aware.record(human(CHILD)).unwrap();
+        say(&event.event().unwrap().sequence.to_string());
+    }
+}
+
+fn killed_at_any_instant() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("a.db");
+    watch(&open(&database));
+    let mut said_recorded = BTreeSet::new();
+    let mut last_notified = 0;
+    let mut lives = 0;
+    for round in 0..25u64 {
+        let (mut child, lines) = play("storm", &database);
+        let mut lines = lines.lines().map_while(std::result::Result::ok);
+        // The instant moves through the storm's steps from life to life.
+        let enough = (round * 7 % 40) as usize;
+        let mut heard: Vec<String> = lines.by_ref().take(enough + 1).collect();
+        let pause = Instant::now() + Duration::from_micros(round * 131 % 900);
+        while Instant::now() < pause {
+            std::hint::spin_loop();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What it still had in its mouth; a torn last line was never heard.
+        heard.extend(lines.filter(|line| line.split(' ').count() >= 2));
+        lives += usize::from(!heard.is_empty());
+        for line in &heard {
+            let words: Vec<&str> = line.split(' ').collect();
+            let number = |at: usize| words[at].parse::<u64>().unwrap();
+            match words[0] {
+                "recorded" => assert!(said_recorded.insert(number(1)), "{line}: a sequence twice"),
+                "drained" if words.len() == 3 => {
+                    // Each notice begins where the one before ended, or later when that one's answer was lost.
+                    assert!(
+                        number(1) >= last_notified,
+                        "{line}: told twice, {last_notified} was taken before"
+                    );
+                    assert!(number(2) > number(1), "{line}: a notice of nothing");
+                    last_notified = number(2);
+                }
+                _ => {}
+            }
+        }
+        let aware = open(&database);
+        let stored: BTreeSet<u64> = everything(&aware);
+        let lost: Vec<_> = said_recorded.difference(&stored).collect();
+        assert!(lost.is_empty(), "recorded, and gone: {lost:?}");
+        let version = aware
+            .state_versions(StateVersions {
+                sessions: vec![SessionRef::new(CHILD)],
+            })
+            .unwrap()
+            .versions[0]
+            .state_version;
+        let row = &aware.watches(Watches::default()).unwrap().watches[0];
+        assert!(
+            row.last_seen <= row.notified
+                && row.notified <= row.material
+                && row.material == version,
+            "{row:?}"
+        );
+        assert_eq!(row.pending, row.material > row.last_seen);
+    }
+    assert!(lives >= 20, "only {lives} of the storms said anything");
+    let aware = open(&database);
+    let others = everything_of(&aware, "agent:main:other").len();
+    let storms = everything_of(&aware, CHILD).len();
+    // Per turn one single event and a batch of two: a torn batch would break the count.
+    assert!(
+        storms >= 2 * others && storms <= 2 * others + 25,
+        "{storms} beside {others}"
+    );
+    assert_integrity(&aware, folder.path());
+}
+
+fn assert_integrity(aware: &Awareness, folder: &Path) {
+    let copy = folder.join("copy.db");
+    aware
+        .backup(Backup {
+            path: copy.to_str().unwrap().to_owned(),
+        })
+        .unwrap();
+    let conn = rusqlite::Connection::open(&copy).unwrap();
+    let verdict: String = conn
+        .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(verdict, "ok");
+}
+
+fn everything(aware: &Awareness) -> BTreeSet<u64> {
+    pages(aware, EventsRequest::default())
+}
+
+fn everything_of(aware: &Awareness, key: &str) -> BTreeSet<u64> {
+    pages(
+        aware,
+        EventsRequest {
+            session_key: Some(key.to_owned()),
+            ..Default::default()
+        },
+    )
+}
+
+fn pages(aware: &Awareness, mut request: EventsRequest) -> BTreeSet<u64> {
+    let mut all = BTreeSet::new();
+    request.limit = Some(1_000);
+    loop {
+        let page = aware.events(request.clone()).unwrap();
+        all.extend(page.events.iter().map(|event| event.sequence));
+        request.after = all.last().copied();
+        if !page.more {
+            return all;
+        }
+    }
+}
+
+fn a_wake_crosses_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("a.db");
+    let aware = open(&database);
+    watch(&aware);
+    let (mut child, mut lines) = play("record", &database);
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    for _ in 0..5 {
+        child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        assert_eq!(wakes(&aware, 10_000), 1);
+        assert_eq!(wakes(&aware, 0), 0);
+        assert_eq!(
+            aware
+                .drain_notices(DrainNotices::new(MANAGER))
+                .unwrap()
+                .notices
+                .len(),
+            1
+        );
+    }
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}
+
+fn a_killed_process_leaves_its_wakes() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("a.db");
+    {
+        let aware = open(&database);
+        watch(&aware);
+        aware.record(human(CHILD)).unwrap();
+    }
+    let heard = |lines: &mut BufReader<ChildStdout>| {
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    };
+    let (mut first, mut lines) = play("hold", &database);
+    assert_eq!(heard(&mut lines), "wakes 1");
+    let aware = open(&database);
+    assert_eq!(wakes(&aware, 0), 0, "a live process was offered it");
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert_eq!(wakes(&aware, 10_000), 1, "its lock went with it");
+    let (mut second, mut lines) = play("hold", &database);
+    assert_eq!(heard(&mut lines), "wakes 0", "this process was offered it");
+    drop(second.stdin.take());
+    second.wait().unwrap();
+}
+
+fn processes_write_side_by_side() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("a.db");
+    open(&database).close().unwrap();
+    let mut children: Vec<_> = (0..4).map(|_| play("record", &database)).collect();
+    let mut sequences = BTreeSet::new();
+    for (_, lines) in &mut children {
+        lines.read_line(&mut String::new()).unwrap();
+    }
+    for (child, _) in &mut children {
+        child.stdin.take().unwrap().write_all(&[b'\n'; 50]).unwrap();
+    }
+    for (child, lines) in &mut children {
+        for line in lines.lines() {
+            assert!(
+                sequences.insert(line.unwrap().parse::<u64>().unwrap()),
+                "a sequence twice"
+            );
+        }
+        assert!(child.wait().unwrap().success());
+    }
+    assert_eq!(sequences, (1..=200).collect());
+}
