@@ -21,10 +21,8 @@ fn open(folder: &tempfile::TempDir) -> *mut aware_t {
     let config = CString::new(config).unwrap();
     let mut handle = null_mut();
     // SAFETY: NUL-terminated, with room for the handle.
-    assert_eq!(
-        unsafe { aware_open(config.as_ptr(), &mut handle, null_mut()) },
-        AWARE_OK
-    );
+    let status = unsafe { aware_open(config.as_ptr(), &mut handle, null_mut()) };
+    assert_eq!(status, AWARE_OK);
     handle
 }
 

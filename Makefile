@@ -1,0 +1,76 @@
+# make demo, make test: each does all its own set-up. Needed: Rust, a C
+# compiler, Python 3.11 and Node 20.
+
+CARGO   ?= cargo
+PYTHON  ?= python3
+NODE    ?= node
+NPM     ?= npm
+SHARED  := ../shared
+LIBRARY := target/release/libsession_awareness.so
+VENV    := build/venv
+EXAMPLES := build/examples
+
+export SESSION_AWARENESS_LIB := $(CURDIR)/$(LIBRARY)
+
+.PHONY: demo test build lint test-rust test-python test-node test-examples conformance bench header clean
+
+demo: build
+	$(PYTHON) examples/gateway.py
+
+test: lint test-rust test-python test-node test-examples conformance
+
+build:
+	$(CARGO) build --release --locked
+
+lint:
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --lib
+
+# Without the variable: these tests are of the library cargo builds beside them.
+test-rust:
+	env -u SESSION_AWARENESS_LIB $(CARGO) test --locked
+
+$(VENV)/ready: bindings/python/requirements-dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+test-python: build $(VENV)/ready
+	cd bindings/python && ../../$(VENV)/bin/python -m mypy
+	cd bindings/python && ../../$(VENV)/bin/python -m pytest -q
+
+bindings/node/node_modules/ready: bindings/node/package-lock.json
+	cd bindings/node && $(NPM) ci --ignore-scripts --no-audit --no-fund
+	touch $@
+
+test-node: build bindings/node/node_modules/ready
+	cd bindings/node && $(NPM) run --silent typecheck
+	cd bindings/node && $(NPM) test --silent
+
+# The story in each language, told the same to the byte.
+test-examples: build bindings/node/node_modules/ready
+	mkdir -p $(EXAMPLES)
+	$(PYTHON) examples/gateway.py > $(EXAMPLES)/python.txt
+	$(NODE) examples/gateway.mjs > $(EXAMPLES)/node.txt
+	cmp $(EXAMPLES)/python.txt $(EXAMPLES)/node.txt
+
+conformance: build
+	@if [ -f $(SHARED)/conformance/run.py ]; then \
+	  $(PYTHON) $(SHARED)/conformance/run.py --lib $(LIBRARY) $(CONFORMANCE); \
+	else \
+	  echo "left out: the contract's scenarios, $(SHARED)/conformance is not here"; \
+	fi
+
+# The scenarios of what this version offers.
+CONFORMANCE := $(foreach name,log reconcile notices watch wakes more-core,$(SHARED)/conformance/scenarios/$(name).json)
+
+bench:
+	$(CARGO) bench --locked
+
+header:
+	BLESS=1 $(CARGO) test --locked --test header
+
+clean:
+	$(CARGO) clean
+	rm -rf build bindings/node/node_modules
