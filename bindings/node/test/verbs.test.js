@@ -1,0 +1,142 @@
+import assert from 'node:assert/strict';
+import { readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { Awareness } from 'session-awareness';
+import { CHILD, MAIN, config, folder, human, open } from './support.js';
+
+test('every method is declared, and every declared one is there', () => {
+  const source = readFileSync(new URL('../index.d.ts', import.meta.url), 'utf8');
+  const declared = source.slice(source.indexOf('export class Awareness {')).matchAll(/^ {2}(?:static )?(\w+)\(/gm);
+  const names = [Awareness.prototype, Awareness].flatMap(Object.getOwnPropertyNames);
+  const methods = names.filter((name) => !['length', 'name', 'prototype', 'constructor'].includes(name));
+  assert.deepEqual(methods.sort(), [...new Set(Array.from(declared, ([, name]) => name))].sort());
+});
+
+test('record stores one event, and a duplicate answers the first', async (t) => {
+  const awareness = await open(t);
+  const event = human(CHILD, { payload: { channel: 'telegram' }, dedupeKey: 'd' });
+  const first = await awareness.record(event);
+  assert.equal(first.recorded, true);
+  assert.equal(first.duplicate, false);
+  assert.equal(first.event.summary, 'human message via telegram');
+  assert.deepEqual(first.event.payload, { channel: 'telegram' });
+  const second = await awareness.record(event);
+  assert.deepEqual(second, { ...first, duplicate: true });
+  assert.deepEqual(await awareness.record(human(CHILD, { onlyIfWatched: true })), {
+    recorded: false,
+    reason: 'unwatched',
+  });
+});
+
+test('record stores a batch in its order', async (t) => {
+  const awareness = await open(t);
+  const events = [human(CHILD, { summary: 'a' }), human(CHILD, { summary: 'b' })];
+  const { results } = await awareness.record({ events });
+  assert.deepEqual(results.map(({ event }) => event.summary), ['a', 'b']);
+  assert.ok(results[0].event.sequence < results[1].event.sequence);
+  assert.deepEqual(await awareness.record({ events: [] }), { results: [] });
+});
+
+test('recordSync answers on the calling thread', async (t) => {
+  const awareness = await open(t);
+  assert.equal(awareness.recordSync(human(CHILD)).recorded, true);
+  assert.equal(awareness.recordSync({ events: [human(CHILD)] }).results.length, 1);
+  assert.deepEqual(awareness.recordSync(human(CHILD, { wait: false })), { queued: true });
+});
+
+test('the log is read by version, by session and as a whole', async (t) => {
+  const awareness = await open(t);
+  const { event } = await awareness.record(human(CHILD));
+  const compacted = { sessionKey: 'global', agentId: 'ops', kind: 'compacted', actorType: 'system' };
+  const other = await awareness.record(compacted);
+  const last = other.event.sequence;
+
+  const sessions = [{ sessionKey: CHILD }, { sessionKey: 'global', agentId: 'ops' }, { sessionKey: 'global' }];
+  const { versions } = await awareness.stateVersions({ sessions });
+  assert.deepEqual(versions.map(({ stateVersion }) => stateVersion), [event.sequence, last, 0]);
+
+  const changes = await awareness.changesSince({ sessionKey: CHILD, changesSince: 0 });
+  assert.equal(changes.stateVersion, event.sequence);
+  assert.equal(changes.stateChanges.historyGap, false);
+  assert.deepEqual(changes.stateChanges.events.map(({ sequence }) => sequence), [event.sequence]);
+
+  const { events, more } = await awareness.events({ kinds: ['compacted'] });
+  assert.deepEqual(events, [other.event]);
+  assert.equal(more, false);
+  assert.equal((await awareness.events()).events.length, 2);
+
+  const page = await awareness.sessions({ limit: 1 });
+  assert.equal(page.more, true);
+  const [{ agentId, sessionKey }] = page.sessions;
+  assert.deepEqual([agentId, sessionKey], ['main', CHILD]);
+  const { sessions: rest } = await awareness.sessions({ after: { agentId, sessionKey } });
+  assert.deepEqual(rest, [{ sessionKey: 'global', agentId: 'ops', stateVersion: last, prunedBelow: 0 }]);
+});
+
+test('a watch is made, listed and ended', async (t) => {
+  const awareness = await open(t);
+  const pair = { watcherSessionKey: MAIN, targetSessionKey: CHILD };
+  assert.deepEqual(await awareness.watch(pair), { watched: true, created: true, stateVersion: 0 });
+  assert.deepEqual(await awareness.watch({ ...pair, targetSessionKey: MAIN }), { watched: false, reason: 'self' });
+  const { watches } = await awareness.watches();
+  assert.deepEqual(watches.map(({ targetSessionKey }) => targetSessionKey), [CHILD]);
+  assert.equal(watches[0].provenance, 'explicit');
+  assert.deepEqual((await awareness.watches({ targetSessionKey: 'global' })).watches, []);
+  assert.deepEqual(await awareness.unwatch(pair), { unwatched: true });
+  assert.deepEqual(await awareness.unwatch(pair), { unwatched: false });
+});
+
+test('notices are drained, acknowledged and reopened', async (t) => {
+  const awareness = await open(t);
+  await awareness.watch({ watcherSessionKey: MAIN, targetSessionKey: CHILD });
+  await awareness.record(human(CHILD));
+  const { notices } = await awareness.drainNotices({ watcherSessionKey: MAIN, ack: false });
+  assert.match(notices[0].text, /^Session "agent:main:subagent:child" changed/);
+  await awareness.record(human(CHILD));
+  const [{ targetSessionKey, notified }] = notices;
+  const handled = { watcherSessionKey: MAIN, notices: [{ targetSessionKey, notified }] };
+  assert.deepEqual(await awareness.ackNotices(handled), { acknowledged: 1, reopened: 1 });
+  assert.deepEqual(await awareness.ackNotices(handled), { acknowledged: 0, reopened: 0 });
+  assert.equal((await awareness.drainNotices({ watcherSessionKey: MAIN })).notices.length, 1);
+  assert.deepEqual(await awareness.drainNotices({ watcherSessionKey: MAIN }), { notices: [], more: false });
+});
+
+test('a session is reset, and deleted', async (t) => {
+  const awareness = await open(t);
+  await awareness.watch({ watcherSessionKey: MAIN, targetSessionKey: CHILD });
+  await awareness.record(human(CHILD));
+  assert.deepEqual(await awareness.sessionReset({ sessionKey: MAIN }), { removedWatches: 1 });
+  assert.deepEqual(await awareness.sessionDelete({ sessionKey: CHILD }), { deleted: true });
+  assert.deepEqual(await awareness.sessionDelete({ sessionKey: CHILD }), { deleted: false });
+});
+
+test('upkeep: a copy, pruning, counters', async (t) => {
+  const settings = config(t);
+  const awareness = await open(t, { ...settings, retention: { maxEvents: 2 } });
+  await awareness.record({ events: Array.from({ length: 5 }, () => human(CHILD)) });
+  const path = join(folder(t), 'copy.db');
+  const { bytes } = await awareness.backup({ path });
+  assert.equal(bytes, statSync(path).size);
+  assert.deepEqual(await awareness.maintain(), { prunedEvents: 3, prunedCursors: 0 });
+  const stats = await awareness.stats();
+  assert.equal(stats.events, 2);
+  assert.equal(stats.database, settings.database);
+});
+
+test('the upstream verbs reach a library that has none', async (t) => {
+  const awareness = await open(t);
+  const sessionKey = CHILD;
+  for (const [method, request] of Object.entries({
+    adopt: { sessionKey, catalog: 'codex', threadId: 't' },
+    release: { sessionKey },
+    links: {},
+    discover: {},
+    scan: {},
+    setRunActive: { sessionKey, active: true },
+    ownMessage: { sessionKey, text: 'hello' },
+    feed: { sessionKey, rows: [] },
+  })) {
+    await assert.rejects(awareness[method](request), { name: 'UnsupportedError', code: 'unsupported' }, method);
+  }
+});
