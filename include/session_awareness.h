@@ -27,8 +27,9 @@
  *              `invalid_argument`; a handle that is closed or was never open
  *              is `closed`.
  *   fork       A handle taken across fork() answers `closed` in the child. A
- *              child must not open a database its parent had open at the fork:
- *              use exec (Python: multiprocessing's "spawn").
+ *              child whose parent had handles open at the fork can open none
+ *              itself (`unsupported`), since SQLite's locks do not survive a
+ *              fork: use exec (Python: multiprocessing's "spawn").
  *   The file   Never open the database file from the host's own process by
  *              any other means, not even to copy or to hash it: a second copy
  *              of SQLite (the host's sqlite3, node:sqlite, better-sqlite3), or
@@ -147,7 +148,7 @@ const char *aware_version(void);
  * most `busyTimeoutMs` each. The handle is closed with aware_close, the reply
  * freed with aware_string_free. Errors: invalid_argument, not_found (no file,
  * and none is to be made), unsupported (made by a newer version; a network
- * file system; a child of fork whose parent has it open), storage, internal.
+ * file system; a child of fork whose parent had handles open), storage, internal.
  */
 int32_t aware_open(const char *config_json, aware_t **handle, char **reply);
 

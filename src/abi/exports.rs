@@ -96,7 +96,7 @@ struct Opened {
 /// most `busyTimeoutMs` each. The handle is closed with aware_close, the reply
 /// freed with aware_string_free. Errors: invalid_argument, not_found (no file,
 /// and none is to be made), unsupported (made by a newer version; a network
-/// file system; a child of fork whose parent has it open), storage, internal.
+/// file system; a child of fork whose parent had handles open), storage, internal.
 ///
 /// # Safety
 /// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.

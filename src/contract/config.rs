@@ -1,6 +1,6 @@
 use serde::Deserialize;
 
-use super::parse::maybe_whole;
+use super::parse::{maybe_object, maybe_whole};
 
 /// How `aware_open` opens a database. Only `database` is required.
 ///
@@ -22,10 +22,13 @@ pub struct Config {
     /// What a recorded event outlives (default `process`).
     pub durability: Option<Durability>,
     /// How long and how many events are kept.
+    #[serde(default, deserialize_with = "maybe_object")]
     pub retention: Option<Retention>,
     /// How upstream sessions are watched.
+    #[serde(default, deserialize_with = "maybe_object")]
     pub monitor: Option<MonitorConfig>,
     /// Which wakes this handle is offered.
+    #[serde(default, deserialize_with = "maybe_object")]
     pub wakes: Option<WakeConfig>,
     /// How long a call waits for another process's write, in ms (default 5,000).
     #[serde(default, deserialize_with = "maybe_whole")]
@@ -81,6 +84,7 @@ pub struct MonitorConfig {
     /// Start passes from the file system's own change events (default true).
     pub file_events: Option<bool>,
     /// The agents' own homes, where they are not the usual ones.
+    #[serde(default, deserialize_with = "maybe_object")]
     pub roots: Option<Roots>,
 }
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::parse::maybe_time;
+use super::parse::{maybe_objects, maybe_time};
 use super::{Error, Result};
 
 /// What happened to a session.
@@ -207,6 +207,7 @@ impl NewEvent {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct RecordRequest {
     /// A batch, stored in order and all or nothing; at most 1,000.
+    #[serde(default, deserialize_with = "maybe_objects")]
     pub events: Option<Vec<NewEvent>>,
     /// `false` queues the events for the background writer and answers at once.
     pub wait: Option<bool>,

@@ -1,8 +1,10 @@
 //! From JSON text to a request type, with errors that name the field.
 
 use std::fmt;
+use std::marker::PhantomData;
 
-use serde::de::{Deserialize, DeserializeOwned, Deserializer, Unexpected, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Unexpected, Visitor};
 
 use super::{Error, Result};
 
@@ -13,16 +15,17 @@ pub const MAX_NUMBER: i64 = (1 << 53) - 1;
 /// path; the path is worked out on a second reading, so that good requests do
 /// not pay for it.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T> {
-    serde_json::from_str(text).or_else(|_| parse_with_path(text))
-}
-
-fn parse_with_path<T: DeserializeOwned>(text: &str) -> Result<T> {
+    // Serde would read an array as an object's fields in their order.
     if !text.trim_start().starts_with('{') {
         return Err(Error::new(
             super::Code::InvalidArgument,
             "the request is not a JSON object",
         ));
     }
+    serde_json::from_str(text).or_else(|_| parse_with_path(text))
+}
+
+fn parse_with_path<T: DeserializeOwned>(text: &str) -> Result<T> {
     let mut json = serde_json::Deserializer::from_str(text);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|problem| {
         let path = problem.path().to_string();
@@ -81,6 +84,51 @@ pub(super) fn maybe_time<'de, D: Deserializer<'de>>(
     Ok(Option::<Signed>::deserialize(from)?.map(|n| n.0))
 }
 
+/// For `#[serde(deserialize_with)]`: an object, and no array of its fields; absent and `null` are `None`.
+pub(super) fn maybe_object<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> std::result::Result<Option<T>, D::Error> {
+    Ok(Option::<Object<T>>::deserialize(from)?.map(|object| object.0))
+}
+
+/// A list of objects.
+pub(super) fn objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> std::result::Result<Vec<T>, D::Error> {
+    let list = Vec::<Object<T>>::deserialize(from)?;
+    Ok(list.into_iter().map(|object| object.0).collect())
+}
+
+/// As [`objects`]; absent and `null` are `None`.
+pub(super) fn maybe_objects<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> std::result::Result<Option<Vec<T>>, D::Error> {
+    let list = Option::<Vec<Object<T>>>::deserialize(from)?;
+    Ok(list.map(|list| list.into_iter().map(|object| object.0).collect()))
+}
+
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Object<T>, D::Error> {
+        from.deserialize_map(Fields(PhantomData))
+    }
+}
+
+struct Fields<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Fields<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> std::result::Result<Object<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+    }
+}
+
 struct Natural(u64);
 
 impl<'de> Deserialize<'de> for Natural {
@@ -136,7 +184,7 @@ impl Visitor<'_> for Whole {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ChangesSince, Code, RecordRequest};
+    use super::super::{ChangesSince, Code, Config, RecordRequest, SessionsRequest, StateVersions};
     use super::*;
 
     fn fault<T: DeserializeOwned + fmt::Debug>(text: &str) -> (Option<String>, String) {
@@ -202,6 +250,38 @@ mod tests {
                 "{text}"
             );
         }
+    }
+
+    #[test]
+    fn an_array_is_no_object_at_any_depth() {
+        assert_eq!(
+            parse::<ChangesSince>(r#"["a", 0]"#).unwrap_err().code,
+            Code::InvalidArgument
+        );
+        for (text, field) in [
+            (r#"{"events":[["a","main"]]}"#, "events[0]"),
+            (r#"{"events":{}}"#, "events"),
+        ] {
+            assert_eq!(fault::<RecordRequest>(text).0.as_deref(), Some(field));
+        }
+        assert_eq!(
+            fault::<SessionsRequest>(r#"{"after":["a","b"]}"#)
+                .0
+                .as_deref(),
+            Some("after")
+        );
+        assert_eq!(
+            fault::<StateVersions>(r#"{"sessions":[["a"]]}"#)
+                .0
+                .as_deref(),
+            Some("sessions[0]")
+        );
+        assert_eq!(
+            fault::<Config>(r#"{"database":"a","retention":[1,2]}"#)
+                .0
+                .as_deref(),
+            Some("retention")
+        );
     }
 
     #[test]

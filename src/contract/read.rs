@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::parse::{maybe_whole, whole};
+use super::parse::{maybe_object, maybe_whole, objects, whole};
 use super::{Event, Kind};
 
 /// The request of verbs that take nothing: `{}`.
@@ -33,6 +33,7 @@ impl SessionRef {
 #[serde(deny_unknown_fields)]
 pub struct StateVersions {
     /// Which sessions: at most 1,000.
+    #[serde(deserialize_with = "objects")]
     pub sessions: Vec<SessionRef>,
 }
 
@@ -114,6 +115,7 @@ pub struct StateChanges {
 #[serde(deny_unknown_fields)]
 pub struct SessionsRequest {
     /// The last session of the page before.
+    #[serde(default, deserialize_with = "maybe_object")]
     pub after: Option<SessionsAfter>,
     /// At most so many: 200 when absent, 1,000 at the most.
     #[serde(default, deserialize_with = "maybe_whole")]

@@ -1,7 +1,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Kind;
-use super::parse::{maybe_whole, whole};
+use super::parse::{maybe_whole, objects, whole};
 
 /// Why a cursor exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -234,6 +234,7 @@ pub struct AckNotices {
     /// Whose notices.
     pub watcher_session_key: String,
     /// Which: at most 1,000.
+    #[serde(deserialize_with = "objects")]
     pub notices: Vec<AckedNotice>,
 }
 

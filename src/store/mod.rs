@@ -10,13 +10,14 @@ pub(crate) mod schema;
 mod writer;
 
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rusqlite::Connection;
 
 use crate::contract::{Durability, Error, Result};
-use open::{Identity, OpenFile};
+use open::{Identity, InUse, OpenFile};
 use readers::Readers;
 use writer::Writer;
 pub(crate) use writer::{QUEUE_EVENTS, Tx};
@@ -42,11 +43,14 @@ pub(crate) struct Store {
     options: Options,
     writer: Option<Writer>,
     readers: Readers,
+    /// Given back when the connections are closed.
+    in_use: Mutex<Option<InUse>>,
 }
 
 impl Store {
     /// Opens the database. With `read_only` neither hook is ever called.
     pub(crate) fn open(options: Options, on_open: OnOpen, on_commit: OnCommit) -> Result<Store> {
+        let in_use = Mutex::new(Some(InUse::begin()?));
         let readers = Readers::new(options.clone());
         if options.read_only {
             readers.check()?;
@@ -54,6 +58,7 @@ impl Store {
                 options,
                 writer: None,
                 readers,
+                in_use,
             });
         }
         let writer = Writer::open(options.clone(), on_open, on_commit)?;
@@ -61,6 +66,7 @@ impl Store {
             options,
             writer: Some(writer),
             readers,
+            in_use,
         })
     }
 
@@ -149,6 +155,7 @@ impl Store {
         if let Some(writer) = &self.writer {
             writer.close();
         }
+        lock(&self.in_use).take();
     }
 
     fn writer(&self) -> Result<&Writer> {

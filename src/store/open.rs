@@ -1,16 +1,15 @@
 //! Opening the database file.
 
-use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use super::{Options, fault, lock, schema};
+use super::{Options, fault, schema};
 use crate::contract::{Durability, Error, Result};
 use crate::sys::{self, PerProcess};
 
@@ -32,33 +31,39 @@ impl Identity {
     }
 }
 
-/// How often each database is open in this process. SQLite keeps its locks in
-/// the process's memory, so a child of `fork` must not open what its parent had open.
-static OPEN: PerProcess<Mutex<HashMap<Identity, usize>>> = PerProcess::new();
+/// How many stores this process has open, or is opening. SQLite keeps locks and
+/// its own mutexes in the process's memory, where another thread may hold them
+/// at a `fork`: a child must not enter it then.
+static OPEN: PerProcess<AtomicUsize> = PerProcess::new();
+
+/// Proof that a store may use SQLite in this process.
+pub(super) struct InUse(());
+
+impl InUse {
+    pub(super) fn begin() -> Result<InUse> {
+        if OPEN
+            .inherited()
+            .any(|stores| stores.load(Ordering::Acquire) > 0)
+        {
+            return Err(Error::unsupported(
+                "this process was forked while its parent had handles open; open a database in a process started with exec",
+            ));
+        }
+        OPEN.get().fetch_add(1, Ordering::AcqRel);
+        Ok(InUse(()))
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        OPEN.get().fetch_sub(1, Ordering::AcqRel);
+    }
+}
 
 /// A connection and the file it is on.
 pub(super) struct OpenFile {
     pub(super) conn: Connection,
     pub(super) identity: Identity,
-}
-
-impl OpenFile {
-    fn new(conn: Connection, identity: Identity) -> OpenFile {
-        *lock(OPEN.get()).entry(identity).or_default() += 1;
-        OpenFile { conn, identity }
-    }
-}
-
-impl Drop for OpenFile {
-    fn drop(&mut self) {
-        let mut open = lock(OPEN.get());
-        if let Some(times) = open.get_mut(&self.identity) {
-            *times -= 1;
-            if *times == 0 {
-                open.remove(&self.identity);
-            }
-        }
-    }
 }
 
 /// Opens for writing: makes the file when that is wanted, and its tables.
@@ -102,12 +107,14 @@ fn open(options: &Options, flags: OpenFlags, cache_kib: i64) -> Result<OpenFile>
         let Some(before) = Identity::of(path) else {
             return Err(missing());
         };
-        refuse_inherited(before)?;
         let conn = Connection::open_with_flags(path, flags).map_err(fault)?;
         if Identity::of(path) != Some(before) {
             continue;
         }
-        let file = OpenFile::new(conn, before);
+        let file = OpenFile {
+            conn,
+            identity: before,
+        };
         file.conn
             .busy_timeout(options.busy_timeout)
             .map_err(fault)?;
@@ -134,20 +141,6 @@ fn missing() -> Error {
         message: "there is no database at this path".to_owned(),
         field: Some("database".to_owned()),
     }
-}
-
-fn refuse_inherited(file: Identity) -> Result<()> {
-    let inherited = OPEN.inherited().any(|parents| match parents.try_lock() {
-        Ok(open) => open.contains_key(&file),
-        // Another thread of the parent was at it: nobody can tell.
-        Err(_) => true,
-    });
-    if inherited {
-        return Err(Error::unsupported(
-            "this process was forked while its parent had the database open; open it in a process started with exec",
-        ));
-    }
-    Ok(())
 }
 
 fn check_place(options: &Options) -> Result<()> {
