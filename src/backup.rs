@@ -4,28 +4,23 @@ use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::contract::{BackupReply, Error, Result};
 use crate::store::Store;
 use crate::sys;
 
+/// How many copies this process has begun.
+static PARTS: AtomicU64 = AtomicU64::new(0);
+
 /// Writes the copy under a name of its own and gives it its name when it is whole.
 pub(crate) fn write(store: &Store, path: &str) -> Result<BackupReply> {
     let target = check(path)?;
-    let mut part = target.clone().into_os_string();
-    part.push(format!("-part-{}", sys::process_id()));
-    let part = Removed(part.into());
+    let part = make_part(&target)?;
     let name = part
         .0
         .to_str()
         .ok_or_else(|| Error::invalid("path", "the path is not UTF-8"))?;
-    // Made first, for its mode; SQLite fills an empty file.
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&part.0)
-        .map_err(|problem| Error::storage(format!("the copy cannot be made: {problem}")))?;
     store.copy_to(name)?;
     let failed =
         |problem: std::io::Error| Error::storage(format!("the copy cannot be finished: {problem}"));
@@ -43,6 +38,31 @@ pub(crate) fn write(store: &Store, path: &str) -> Result<BackupReply> {
         Err(_) => fs::rename(&part.0, &target)
             .map(|()| BackupReply { bytes })
             .map_err(failed),
+    }
+}
+
+/// Makes the file the copy is written to, under a name that nobody else has,
+/// with its mode; SQLite fills an empty file.
+fn make_part(target: &Path) -> Result<Removed> {
+    loop {
+        let mut part = target.as_os_str().to_owned();
+        let number = PARTS.fetch_add(1, Ordering::Relaxed);
+        part.push(format!("-part-{}-{number}", sys::process_id()));
+        match OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&part)
+        {
+            Ok(_) => return Ok(Removed(part.into())),
+            // Left by a process of the same number that was killed.
+            Err(problem) if problem.kind() == ErrorKind::AlreadyExists => {}
+            Err(problem) => {
+                return Err(Error::storage(format!(
+                    "the copy cannot be made: {problem}"
+                )));
+            }
+        }
     }
 }
 

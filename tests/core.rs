@@ -816,6 +816,42 @@ fn a_wake_handler_gets_the_wakes_alone_and_may_call_everything_but_close() {
 }
 
 #[test]
+fn setting_a_handler_waits_for_the_old_one_alone() {
+    let db = Db::new();
+    let aware = std::sync::Arc::new(db.open());
+    for target in ["agent:main:a", "agent:main:b"] {
+        watch(&aware, MANAGER, target);
+    }
+    let (entered, enter) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    let old = move |_: &Wake| {
+        entered.send(()).unwrap();
+        released.lock().unwrap().recv().unwrap();
+    };
+    aware.set_wake_handler(Some(Box::new(old))).unwrap();
+    for target in ["agent:main:a", "agent:main:b"] {
+        record(&aware, human(target));
+    }
+    enter.recv().unwrap();
+    let (was_set, set) = std::sync::mpsc::channel::<()>();
+    let set = std::sync::Mutex::new(set);
+    let (called, call) = std::sync::mpsc::channel();
+    let setter = {
+        let aware = std::sync::Arc::clone(&aware);
+        std::thread::spawn(move || {
+            // The new one returns only when it has been set.
+            let new = move |_: &Wake| called.send(set.lock().unwrap().recv().is_ok()).unwrap();
+            aware.set_wake_handler(Some(Box::new(new))).unwrap();
+            was_set.send(()).unwrap();
+        })
+    };
+    release.send(()).unwrap();
+    assert!(call.recv_timeout(Duration::from_secs(20)).unwrap());
+    setter.join().unwrap();
+}
+
+#[test]
 fn closing_ends_a_wait() {
     let db = Db::new();
     let aware = db.open();
@@ -941,6 +977,18 @@ fn a_backup_is_whole_private_and_never_replaces_a_file() {
             .bytes
             > 0
     );
+    std::thread::scope(|scope| {
+        let third = db.folder.path().join("third.db");
+        let threads =
+            [0, 1, 2].map(|_| scope.spawn(|| backup(&db.folder.path().join("third.db")).is_ok()));
+        let made = threads.map(|thread| thread.join().unwrap());
+        assert_eq!(
+            made.iter().filter(|made| **made).count(),
+            1,
+            "one of them makes it, whole"
+        );
+        assert!(std::fs::metadata(third).unwrap().len() > 0);
+    });
     let leftovers: Vec<_> = std::fs::read_dir(db.folder.path())
         .unwrap()
         .filter(|entry| {

@@ -48,8 +48,10 @@ struct State {
     alive: Option<Liveness>,
     pipe: Option<Pipe>,
     handler: Option<Handler>,
-    /// The thread that is inside the handler.
-    inside: Option<ThreadId>,
+    /// How often the handler was set.
+    generation: u64,
+    /// The thread that is inside a handler, and of which generation that is.
+    inside: Option<(ThreadId, u64)>,
     closed: bool,
 }
 
@@ -216,7 +218,7 @@ impl Wakes {
             };
             let taken = state.take(1);
             // From here on a change of the handler waits until this call is over.
-            state.inside = Some(std::thread::current().id());
+            state.inside = Some((std::thread::current().id(), state.generation));
             drop(state);
             match self.still_open(store, taken) {
                 Ok(wakes) => wakes.iter().for_each(|wake| {
@@ -239,12 +241,13 @@ impl Wakes {
     pub(crate) fn set_handler(&self, handler: Option<Handler>) {
         let mut state = lock(&self.state);
         let old = std::mem::replace(&mut state.handler, handler);
+        state.generation += 1;
+        let mine = state.generation;
         state.show();
         self.changed.notify_all();
-        while state
-            .inside
-            .is_some_and(|thread| thread != std::thread::current().id())
-        {
+        let here = std::thread::current().id();
+        let is_old = |(thread, generation)| thread != here && generation < mine;
+        while state.inside.is_some_and(is_old) {
             state = self.wait_for_change(state);
         }
         drop(state);
@@ -253,7 +256,9 @@ impl Wakes {
 
     /// Whether this thread is inside the handler.
     pub(crate) fn inside_handler(&self) -> bool {
-        lock(&self.state).inside == Some(std::thread::current().id())
+        lock(&self.state)
+            .inside
+            .is_some_and(|(thread, _)| thread == std::thread::current().id())
     }
 
     /// The read end of a pipe that is readable while wakes wait.
