@@ -276,9 +276,13 @@ impl Wakes {
         lock(&self.state).queue.len()
     }
 
-    /// Ends every wait and the delivery.
+    /// Ends every wait and the delivery. Who polls the pipe learns of it by a
+    /// byte: its end may be kept open by a child that was forked.
     pub(crate) fn close(&self) {
-        lock(&self.state).closed = true;
+        let mut state = lock(&self.state);
+        state.closed = true;
+        state.show();
+        drop(state);
         self.changed.notify_all();
     }
 
@@ -381,10 +385,10 @@ impl State {
         taken
     }
 
-    /// Makes the pipe readable exactly while wakes wait for who polls it.
+    /// Makes the pipe readable exactly while wakes wait for who polls it, and once closed.
     fn show(&self) {
         if let Some(pipe) = &self.pipe {
-            if self.handler.is_none() && !self.queue.is_empty() {
+            if self.closed || (self.handler.is_none() && !self.queue.is_empty()) {
                 pipe.signal();
             } else {
                 pipe.clear();
