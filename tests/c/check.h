@@ -3,7 +3,8 @@
  * in that empty folder, and ends with status 0 when all that it checks holds.
  *
  * Valid as C11 and as C++17. Nothing here waits for a time to pass: what takes
- * too long is ended by the watchdog.
+ * too long is ended by the watchdog. With CHECK_SLOW in the environment less is
+ * done, with CHECK_LEAKS a leak checker looks on.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -36,9 +37,15 @@
 
 typedef int32_t (*verb_t)(aware_t *handle, const char *request_json, char **reply_json);
 
+#ifdef __cplusplus
+#define NORETURN [[noreturn]]
+#else
+#define NORETURN _Noreturn
+#endif
+
 #define CHECK(condition) ((condition) ? (void)0 : check_failed(__FILE__, __LINE__, #condition, ""))
 
-static inline void check_failed(const char *file, int line, const char *what, const char *seen)
+NORETURN static inline void check_failed(const char *file, int line, const char *what, const char *seen)
 {
     fprintf(stderr, "%s:%d: not so: %s %s\n", file, line, what, seen);
     _exit(1); /* other threads may still be at work */
@@ -137,7 +144,6 @@ static inline int64_t number_in(const char *reply, const char *field)
     at = strstr(reply, name);
     if (at == NULL) {
         check_failed(__FILE__, __LINE__, name, reply);
-        return 0;
     }
     return strtoll(at + strlen(name), NULL, 10);
 }

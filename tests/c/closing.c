@@ -1,6 +1,8 @@
 /* aware_close loses nothing, keeps nobody waiting, and is carried out once. */
 #include "check.h"
 
+#include <dirent.h>
+
 static const char *const QUEUED =
     "{\"sessionKey\":\"" CHILD "\",\"kind\":\"compacted\",\"actorType\":\"system\",\"wait\":false}";
 
@@ -103,6 +105,55 @@ static void what_is_queued_is_written(const char *path)
     CHECK(events_in(path) == queued);
 }
 
+typedef struct {
+    aware_t *handle;
+    int number;
+} copier_t;
+
+static count_t copied = COUNT_OF_ZERO;
+
+static void *copy_until_closed(void *argument)
+{
+    copier_t *self = (copier_t *)argument;
+    int32_t status = AWARE_OK;
+    for (int turn = 0; status == AWARE_OK; turn++) {
+        char *request = text("{\"path\":\"copy-%d-%d.db\"}", self->number, turn);
+        status = aware_backup(self->handle, request, NULL);
+        free(request);
+        count_up(&copied);
+    }
+    CHECK(status == AWARE_CLOSED);
+    return NULL;
+}
+
+/* Copies that are being written are whole, and nothing unfinished lies beside them, when close returns. */
+static void a_copy_is_finished(const char *path)
+{
+    enum { THREADS = 3 };
+    copier_t copiers[THREADS];
+    pthread_t threads[THREADS];
+    aware_t *handle = open_at(path);
+    DIR *folder;
+    struct dirent *entry;
+    for (int at = 0; at < THREADS; at++) {
+        copiers[at].handle = handle;
+        copiers[at].number = at;
+        threads[at] = start_thread(copy_until_closed, &copiers[at]);
+    }
+    wait_for_count(&copied, 2 * THREADS);
+    CHECK(aware_close(handle) == AWARE_OK);
+    folder = opendir(".");
+    CHECK(folder != NULL);
+    while ((entry = readdir(folder)) != NULL) {
+        const char *name = entry->d_name;
+        CHECK(strncmp(name, "copy-", 5) != 0 || strcmp(name + strlen(name) - 3, ".db") == 0);
+    }
+    closedir(folder);
+    for (int at = 0; at < THREADS; at++) {
+        join(threads[at]);
+    }
+}
+
 static count_t closed = COUNT_OF_ZERO;
 
 static void *close_it(void *argument)
@@ -138,6 +189,7 @@ int main(int argc, char **argv)
     a_waiter_is_told();
     a_record_is_stored_or_closed("recording.db");
     what_is_queued_is_written("queued.db");
+    a_copy_is_finished("queued.db");
     one_of_many_closes_it("many.db");
     return 0;
 }

@@ -100,7 +100,7 @@ static void a_run_ends_once(void)
 static void *every_verb(void *argument)
 {
     worker_t *self = (worker_t *)argument;
-    for (int turn = 0; turn < VERBS * 4; turn++) {
+    for (int turn = 0; turn < VERBS * times(10); turn++) {
         int at = (turn + self->number * 3) % VERBS;
         verb_t verb = EVERY_VERB[at].call;
         char *reply = NULL;
