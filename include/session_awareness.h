@@ -114,8 +114,8 @@ typedef void (*aware_wake_callback)(void *user, const char *wake_json);
 /**
  * Called with each line the library logs: `user` as it was set, `level` 1
  * error, 2 warn, 3 info, 4 debug, 5 trace; both strings are valid for the
- * call. It may call nothing of the library (every call answers `busy`) and
- * must not unwind.
+ * call. It may call nothing of the library (every call answers `busy`), must
+ * not wait for a thread that is inside the library, and must not unwind.
  */
 typedef void (*aware_log_callback)(void *user, int32_t level, const char *target, const char *message);
 

@@ -5,7 +5,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+
+use once_cell::sync::OnceCell;
 
 /// Runs `start` with all signals blocked on this thread, so that threads made
 /// by it inherit the mask and the host's handlers never run on them.
@@ -98,6 +100,55 @@ impl Pipe {
         // SAFETY: FIONREAD writes one int, and `bytes` is one.
         let asked = unsafe { libc::ioctl(self.fd(), libc::FIONREAD, &mut bytes) };
         if asked == 0 { bytes } else { 0 }
+    }
+}
+
+/// How many descriptors can be kept from children of `fork`.
+const GUARDED: usize = 256;
+const NONE: RawFd = -1;
+
+/// Descriptors that a child of `fork` closes before anything else runs in it.
+static GUARDS: [AtomicI32; GUARDED] = [const { AtomicI32::new(NONE) }; GUARDED];
+
+/// Keeps a descriptor from children of `fork`, as the close-on-exec flag keeps it
+/// from programs they start: a lock on it ends with this process. Drop it before
+/// the descriptor is closed.
+pub(crate) struct NotInChild(Option<usize>);
+
+impl NotInChild {
+    pub(crate) fn guard(file: &File) -> NotInChild {
+        static REGISTERED: OnceCell<()> = OnceCell::new();
+        REGISTERED.get_or_init(|| {
+            // SAFETY: the handler lives as long as the process, since the library
+            // is never unloaded, and does only what a child of fork may do.
+            unsafe { libc::pthread_atfork(None, None, Some(close_guarded)) };
+        });
+        let fd = file.as_raw_fd();
+        let free = |slot: &AtomicI32| {
+            slot.compare_exchange(NONE, fd, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        };
+        // With more handles than that the lock may outlive the process in a child of it.
+        NotInChild(GUARDS.iter().position(free))
+    }
+}
+
+impl Drop for NotInChild {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0 {
+            GUARDS[slot].store(NONE, Ordering::Release);
+        }
+    }
+}
+
+unsafe extern "C" fn close_guarded() {
+    for slot in &GUARDS {
+        let fd = slot.swap(NONE, Ordering::AcqRel);
+        if fd != NONE {
+            // SAFETY: close is async-signal-safe; the descriptor is the child's copy
+            // of one that only the parent uses.
+            unsafe { libc::close(fd) };
+        }
     }
 }
 

@@ -48,8 +48,8 @@ pub type aware_wake_callback =
 
 /// Called with each line the library logs: `user` as it was set, `level` 1
 /// error, 2 warn, 3 info, 4 debug, 5 trace; both strings are valid for the
-/// call. It may call nothing of the library (every call answers `busy`) and
-/// must not unwind.
+/// call. It may call nothing of the library (every call answers `busy`), must
+/// not wait for a thread that is inside the library, and must not unwind.
 #[allow(non_camel_case_types)]
 pub type aware_log_callback = Option<
     unsafe extern "C" fn(

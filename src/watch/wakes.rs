@@ -20,7 +20,7 @@ use crate::contract::{Error, Result, Wake};
 use crate::key::{self, Session};
 use crate::store::offers::{self, Raised};
 use crate::store::{Store, Tx, cursors, lock};
-use crate::sys::Pipe;
+use crate::sys::{NotInChild, Pipe};
 
 /// Called with each wake, on a library thread, under no lock.
 pub(crate) type Handler = Arc<dyn Fn(&Wake) + Send + Sync>;
@@ -417,6 +417,8 @@ fn wants(agents: Option<&[String]>, watcher: &str) -> bool {
 struct Liveness {
     id: i64,
     path: PathBuf,
+    // Dropped in this order: a child must not find the number of a closed descriptor.
+    _in_child: NotInChild,
     _locked: File,
 }
 
@@ -431,6 +433,7 @@ impl Liveness {
                     return Ok(Liveness {
                         id,
                         path,
+                        _in_child: NotInChild::guard(&file),
                         _locked: file,
                     });
                 }

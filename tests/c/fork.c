@@ -4,6 +4,7 @@
  * of the parent held at the fork. The parent notices nothing.
  */
 #include "every_verb.h"
+#include <signal.h>
 
 /*
  * A leak checker would blame the child for what only its parent's threads
@@ -171,9 +172,51 @@ static void no_lock_of_the_parent_is_waited_for(void)
     CHECK(aware_close(busy) == AWARE_OK);
 }
 
+/* Opens a handle with a wake pending, leaves a child that lives on, and is killed. */
+static void leaves_a_child(int ready)
+{
+    aware_t *handle = open_at("left.db");
+    watch_child(handle);
+    raise_wake(handle);
+    if (fork() == 0) {
+        /* No exec: it has copies of all its parent's descriptors. */
+        alarm(60);
+        CHECK(write(ready, ".", 1) == 1);
+        pause();
+        _exit(0);
+    }
+    pause();
+}
+
+static void a_child_that_lives_on_keeps_no_handle_of_its_parent_alive(void)
+{
+    int ready[2];
+    char byte;
+    pid_t parent;
+    aware_t *handle;
+
+    CHECK(pipe(ready) == 0);
+    parent = fork();
+    CHECK(parent >= 0);
+    if (parent == 0) {
+        setpgid(0, 0);
+        leaves_a_child(ready[1]);
+    }
+    CHECK(read(ready[0], &byte, 1) == 1);
+    kill(parent, SIGKILL);
+    CHECK(waitpid(parent, NULL, 0) == parent);
+
+    handle = open_at("left.db");
+    ANSWERS(aware_wait_wakes, handle, "{\"timeoutMs\":0}", AWARE_OK, "{\"wakes\":[{\"sessionKey\":\"" MANAGER "\"");
+    CHECK(aware_close(handle) == AWARE_OK);
+    kill(-parent, SIGKILL);
+    close(ready[0]), close(ready[1]);
+}
+
 int main(int argc, char **argv)
 {
     start(argc, argv);
+    a_child_that_lives_on_keeps_no_handle_of_its_parent_alive();
     the_parent_goes_on();
     what_was_closed_before_hinders_nobody();
     no_lock_of_the_parent_is_waited_for();
