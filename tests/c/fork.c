@@ -137,6 +137,13 @@ static void what_was_closed_before_hinders_nobody(void)
     CHECK(aware_close(handle) == AWARE_OK);
 }
 
+/* The sanitizer's own allocator does not survive a fork while other threads are inside it. */
+#ifdef __SANITIZE_ADDRESS__
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
 static aware_t *busy;
 static count_t recorded = COUNT_OF_ZERO;
 static count_t enough = COUNT_OF_ZERO;
@@ -219,6 +226,8 @@ int main(int argc, char **argv)
     a_child_that_lives_on_keeps_no_handle_of_its_parent_alive();
     the_parent_goes_on();
     what_was_closed_before_hinders_nobody();
-    no_lock_of_the_parent_is_waited_for();
+    if (!SANITIZED) {
+        no_lock_of_the_parent_is_waited_for();
+    }
     return 0;
 }
