@@ -409,7 +409,9 @@ int32_t aware_maintain(aware_t *handle, const char *request_json, char **reply_j
  * Counters of the handle and its database.
  *
  * Request: `{}`. Reply: `{"events", "sessions", "watches", "links", "pending", "failedAppends", "shedEvents",
- * "queuedEvents", "queuedWakes", "schemaVersion", "database", "databaseBytes", "walBytes", "version"}`.
+ * "queuedEvents", "queuedWakes", "schemaVersion", "database", "databaseBytes", "walBytes", "version",
+ * "fileEvents": "full"|"partial"|"off", "watchedFolders", "unwatchedFolders", "scans": {catalog: {"passes",
+ * "lastPassMs", "lagMs"}}}`.
  *
  * Blocks: for a read. Errors: invalid_argument, storage, closed, internal.
  *
@@ -418,74 +420,113 @@ int32_t aware_maintain(aware_t *handle, const char *request_json, char **reply_j
 int32_t aware_stats(aware_t *handle, const char *request_json, char **reply_json);
 
 /**
- * Links a session to its upstream source and begins to watch that.
+ * Links a session to its upstream source, a session of Claude Code, Codex, OpenCode or Pi on disk,
+ * and begins to watch that: what a person types there reaches the log like any other human turn.
  *
- * Answers unsupported: this version watches no upstream sessions.
+ * Request: `{"sessionKey", "agentId"?, "catalog": "claude"|"codex"|"opencode"|"pi", "threadId"?, "source"?,
+ * "hostId"?: "local", "baseline"?: "now"|"start"}`. `source` is the session's file, for `opencode` an
+ * `opencode.db` or the data folder with `storage/` in it (then `threadId` is required); `threadId` alone
+ * is looked up in the agent's own store. For a `hostId` other than `local` nothing is looked up, and the
+ * rows come by aware_feed. Reply: `{"adopted": true, "linked": true, "link": {"sessionKey", "agentId",
+ * "catalog", "threadId", "source"?, "hostId", "adoptedAt", "missing"}, "event": {...}}`, or `"linked": false,
+ * "reason": "legacy_format"` for a Pi file older than version 3. The same source again keeps its
+ * position; another one begins anew.
  *
- * Any thread, never blocks. The reply is freed with aware_string_free.
+ * Blocks: for as long as it takes to read the source once, with baseline `now`. Errors:
+ * invalid_argument, not_found (the source), storage, closed, unsupported (read only), internal.
+ *
+ * Any thread. The reply is freed with aware_string_free.
  */
 int32_t aware_adopt(aware_t *handle, const char *request_json, char **reply_json);
 
 /**
  * Ends a session's upstream link.
  *
- * Answers unsupported: this version watches no upstream sessions.
+ * Request: `{"sessionKey", "agentId"?}`. Reply: `{"released": true|false}`.
  *
- * Any thread, never blocks. The reply is freed with aware_string_free.
+ * Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+ *
+ * Any thread. The reply is freed with aware_string_free.
  */
 int32_t aware_release(aware_t *handle, const char *request_json, char **reply_json);
 
 /**
- * Lists the upstream links.
+ * Lists the upstream links, by session key and agent.
  *
- * Answers unsupported: this version watches no upstream sessions.
+ * Request: `{"limit"?: 1000, "offset"?: 0}`. Reply: `{"links": [as in aware_adopt], "more": false}`.
  *
- * Any thread, never blocks. The reply is freed with aware_string_free.
+ * Blocks: for a read. Errors: invalid_argument, storage, closed, internal.
+ *
+ * Any thread. The reply is freed with aware_string_free.
  */
 int32_t aware_links(aware_t *handle, const char *request_json, char **reply_json);
 
 /**
- * Lists the sessions in the agents' own stores.
+ * Lists the sessions in the agents' own stores, newest first, then by thread id.
  *
- * Answers unsupported: this version watches no upstream sessions.
+ * Request: `{"catalog"?, "limit"?: 100, "offset"?: 0}`, at most 1,000. Reply: `{"sessions": [{"catalog",
+ * "threadId", "source", "cwd"?, "updatedAt", "adopted"}], "more": false}`. The stores are those of
+ * `monitor.roots` in the config, else those the agents' environment variables name, else the usual ones.
  *
- * Any thread, never blocks. The reply is freed with aware_string_free.
+ * Blocks: for as long as it takes to walk the stores. Errors: invalid_argument, storage, closed, internal.
+ *
+ * Any thread. The reply is freed with aware_string_free.
  */
 int32_t aware_discover(aware_t *handle, const char *request_json, char **reply_json);
 
 /**
- * Reads the linked sources now.
+ * Reads the linked sources now, each to the end it has when its turn comes.
  *
- * Answers unsupported: this version watches no upstream sessions.
+ * Request: `{"catalog"?, "sessionKey"?}`. Reply: `{"outcomes": [{"sessionKey", "agentId", "catalog",
+ * "outcome": "unchanged"|"activity"|"missing"|"deferred"|"replaced"|"error", "humanTurns", "prompts",
+ * "commands", "shells", "message"?}]}`, by session key and agent. Each call that finds a source gone is a
+ * miss; the third in a row records `upstream_missing` and ends the link.
  *
- * Any thread, never blocks. The reply is freed with aware_string_free.
+ * Blocks: for as long as it takes to read what is new. Errors: invalid_argument, storage, closed (also
+ * when the handle is closed meanwhile), unsupported (read only), internal.
+ *
+ * Any thread. The reply is freed with aware_string_free.
  */
 int32_t aware_scan(aware_t *handle, const char *request_json, char **reply_json);
 
 /**
- * Says that the host itself is running a session, or no longer.
+ * Says that the host itself runs a session now, or no longer: until then its source is not read,
+ * and nothing is lost.
  *
- * Answers unsupported: this version watches no upstream sessions.
+ * Request: `{"sessionKey", "agentId"?, "active"}`. Reply: `{"active": true|false}`. The mark is seen by
+ * every process on the database, and ends with the handle that set it, or its process.
  *
- * Any thread, never blocks. The reply is freed with aware_string_free.
+ * Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+ *
+ * Any thread. The reply is freed with aware_string_free.
  */
 int32_t aware_set_run_active(aware_t *handle, const char *request_json, char **reply_json);
 
 /**
- * Says what the host itself is about to send to an upstream session.
+ * Says what the host itself is about to send to an upstream session, so that it is not taken for
+ * a person's turn. Call it before sending.
  *
- * Answers unsupported: this version watches no upstream sessions.
+ * Request: `{"sessionKey", "agentId"?, "text"}`. Reply: `{"remembered": true}`. Kept is a keyed hash of the
+ * text, white space collapsed; of a session the newest 10.
  *
- * Any thread, never blocks. The reply is freed with aware_string_free.
+ * Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+ *
+ * Any thread. The reply is freed with aware_string_free.
  */
 int32_t aware_own_message(aware_t *handle, const char *request_json, char **reply_json);
 
 /**
- * Hands over an upstream's rows that the host read on another machine.
+ * Hands over an upstream's rows that the host read on another machine, or says that it found the
+ * session gone there, for links whose `hostId` is not `local`.
  *
- * Answers unsupported: this version watches no upstream sessions.
+ * Request: `{"sessionKey", "agentId"?, "rows": [the upstream's own JSON rows, in order; OpenCode: {"info",
+ * "parts"}]}` or `{..., "missing": true}`; at most 64 MiB. Reply: one outcome as in aware_scan. Rows handed
+ * over before may come again; they are not told again.
  *
- * Any thread, never blocks. The reply is freed with aware_string_free.
+ * Blocks: until the commit. Errors: invalid_argument, not_found (no link), storage, busy (other calls
+ * changed the link all the while), closed, unsupported (read only), internal.
+ *
+ * Any thread. The reply is freed with aware_string_free.
  */
 int32_t aware_feed(aware_t *handle, const char *request_json, char **reply_json);
 

@@ -5,25 +5,30 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, bounded, select};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 
 use crate::contract::{
-    AckNotices, Acknowledged, Backup, BackupReply, ChangesReply, ChangesSince, Code, Config,
-    Deleted, DrainNotices, Drained, Error, EventsReply, EventsRequest, Maintained, NewEvent,
-    Queued, Recorded, Reset, Result, SessionDelete, SessionReset, SessionsReply, SessionsRequest,
-    StateVersions, StateVersionsReply, Stats, Unrecorded, Unwatch, Unwatched, WaitWakes, Wake,
-    Wakes, Watch, WatchReply, Watches, WatchesReply,
+    AckNotices, Acknowledged, Adopt, Adopted, Backup, BackupReply, Catalog, CatalogScans,
+    ChangesReply, ChangesSince, Code, Config, Deleted, Discover, Discovered, DrainNotices, Drained,
+    Error, EventsReply, EventsRequest, Feed, FileEvents, LinksReply, LinksRequest, Maintained,
+    NewEvent, Outcome, OwnMessage, Queued, Recorded, Released, Remembered, Reset, Result,
+    RunActive, Scan, Scanned, SessionDelete, SessionRef, SessionReset, SessionsReply,
+    SessionsRequest, SetRunActive, StateVersions, StateVersionsReply, Stats, Unwatch, Unwatched,
+    WaitWakes, Wake, Wakes, Watch, WatchReply, Watches, WatchesReply,
 };
 use crate::files::{self, Subscription};
 use crate::key::{self, Session};
-use crate::log::{self as signals, Appended, Draft, Limits};
-use crate::store::{Options, QUEUE_EVENTS, Store, Tx, cursors, events, lock, schema};
-use crate::{sys, watch};
+use crate::log::{self as signals, Draft, Limits};
+use crate::store::{Options, QUEUE_EVENTS, Store, Tx, cursors, events, links, lock, schema};
+use crate::upstream::{Monitor, Room, Settings, discover, verbs};
+use crate::{signal, sys, watch};
 
 /// How often other processes' commits are looked for, beside file events.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long closing waits for what is stuck in an agent's file.
+const PATIENCE: Duration = Duration::from_secs(2);
 /// How often old events and cursors are pruned.
 const PRUNE_EVERY: Duration = Duration::from_secs(60 * 60);
 
@@ -64,9 +69,12 @@ pub type WakeHandler = Box<dyn Fn(&Wake) + Send + Sync>;
 struct Inner {
     /// A child of `fork` has another one: the threads and locks of this handle are not in it.
     process: u32,
-    store: Store,
+    store: Arc<Store>,
     wakes: Arc<watch::Wakes>,
+    room: Arc<Room>,
     limits: Limits,
+    /// Whether agents' files are watched by the file system's own events.
+    file_events: bool,
     calls: Calls,
     failed_appends: AtomicU64,
     shed_events: AtomicU64,
@@ -76,6 +84,8 @@ struct Inner {
 #[derive(Default)]
 struct Threads {
     running: Vec<JoinHandle<()>>,
+    /// Those that read agents' files, each with a channel that ends with it.
+    monitors: Vec<(JoinHandle<()>, Receiver<()>)>,
     /// Dropped to stop those that wait on it.
     stop: Option<Sender<()>>,
     delivering: bool,
@@ -85,20 +95,34 @@ struct Threads {
 #[derive(Default)]
 struct Calls {
     closing: AtomicBool,
-    count: Mutex<usize>,
+    count: Mutex<Count>,
     ended: Condvar,
 }
 
-struct Call<'a>(&'a Calls);
+#[derive(Default)]
+struct Count {
+    all: usize,
+    /// Those of them that read agents' files, which may never come back.
+    upstream: usize,
+}
+
+struct Call<'a> {
+    calls: &'a Calls,
+    upstream: bool,
+}
 
 impl Calls {
-    fn begin(&self) -> Result<Call<'_>> {
+    fn begin(&self, upstream: bool) -> Result<Call<'_>> {
         let mut count = lock(&self.count);
         if self.closing.load(Ordering::Acquire) {
             return Err(Error::closed());
         }
-        *count += 1;
-        Ok(Call(self))
+        count.all += 1;
+        count.upstream += usize::from(upstream);
+        Ok(Call {
+            calls: self,
+            upstream,
+        })
     }
 
     /// Lets no more calls in; `false` when that was so before.
@@ -107,24 +131,32 @@ impl Calls {
         !self.closing.swap(true, Ordering::AcqRel)
     }
 
-    fn wait_for_end(&self) {
+    /// Waits for every call, for those that read agents' files until `deadline`.
+    fn wait_for_end(&self, deadline: Instant) {
         let mut count = lock(&self.count);
-        while *count > 0 {
-            count = self
-                .ended
-                .wait(count)
-                .unwrap_or_else(PoisonError::into_inner);
+        while count.all > 0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if count.all > count.upstream {
+                count = self
+                    .ended
+                    .wait(count)
+                    .unwrap_or_else(PoisonError::into_inner);
+            } else if left.is_zero() {
+                return;
+            } else {
+                let waited = self.ended.wait_timeout(count, left);
+                count = waited.unwrap_or_else(PoisonError::into_inner).0;
+            }
         }
     }
 }
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let mut count = lock(&self.0.count);
-        *count -= 1;
-        if *count == 0 {
-            self.0.ended.notify_all();
-        }
+        let mut count = lock(&self.calls.count);
+        count.all -= 1;
+        count.upstream -= usize::from(self.upstream);
+        self.calls.ended.notify_all();
     }
 }
 
@@ -139,7 +171,10 @@ impl Awareness {
     pub fn open(config: Config) -> Result<Awareness> {
         let read_only = config.read_only.unwrap_or(false);
         let limits = Limits::check(config.retention.unwrap_or_default())?;
-        check_monitor(&config)?;
+        let monitor = config.monitor.clone().unwrap_or_default();
+        if monitor.interval_ms == Some(0) {
+            return Err(Error::invalid("monitor.intervalMs", "at least 1"));
+        }
         let agents = config.wakes.unwrap_or_default().agents;
         for (at, agent) in agents.iter().flatten().enumerate() {
             if !key::is_agent_id(agent) {
@@ -180,13 +215,23 @@ impl Awareness {
                 }
             })
         };
-        let store = Store::open(options, on_open, on_commit)?;
+        let store = Arc::new(Store::open(options, on_open, on_commit)?);
+        let room = Arc::new(Room::new(
+            Arc::clone(&store),
+            Arc::clone(&wakes),
+            monitor.roots.clone().unwrap_or_default(),
+            Duration::from_millis(monitor.interval_ms.unwrap_or(60_000)),
+        ));
         let aware = Awareness {
             inner: Arc::new(Inner {
                 process: sys::process_id(),
                 store,
                 wakes,
+                room,
                 limits,
+                file_events: !read_only
+                    && monitor.enabled.unwrap_or(true)
+                    && monitor.file_events.unwrap_or(true),
                 calls: Calls::default(),
                 failed_appends: AtomicU64::new(0),
                 shed_events: AtomicU64::new(0),
@@ -196,6 +241,14 @@ impl Awareness {
         if !read_only {
             let (more, _) = aware.inner.prune_step()?;
             aware.start_threads(more, collect, collecting)?;
+            if monitor.enabled.unwrap_or(true) {
+                aware.start_monitors(Settings {
+                    initial_delay: Duration::from_millis(
+                        monitor.initial_delay_ms.unwrap_or(15_000),
+                    ),
+                    file_events: monitor.file_events.unwrap_or(true),
+                })?;
+            }
         }
         Ok(aware)
     }
@@ -221,7 +274,7 @@ impl Awareness {
     pub fn record(&self, event: NewEvent) -> Result<Recorded> {
         let _call = self.enter()?;
         let draft = Draft::check(event)?;
-        let recorded = self.inner.store.write(move |tx| record_in(tx, &draft));
+        let recorded = self.inner.store.write(move |tx| signal::record(tx, &draft));
         self.inner.count_failure(1, recorded)
     }
 
@@ -235,10 +288,12 @@ impl Awareness {
         if count == 0 {
             return Ok(Vec::new());
         }
-        let recorded = self
-            .inner
-            .store
-            .write(move |tx| drafts.iter().map(|draft| record_in(tx, draft)).collect());
+        let recorded = self.inner.store.write(move |tx| {
+            drafts
+                .iter()
+                .map(|draft| signal::record(tx, draft))
+                .collect()
+        });
         self.inner.count_failure(count, recorded)
     }
 
@@ -258,7 +313,7 @@ impl Awareness {
             move |tx| {
                 drafts
                     .iter()
-                    .try_for_each(|draft| record_in(tx, draft).map(|_| ()))
+                    .try_for_each(|draft| signal::record(tx, draft).map(|_| ()))
             },
             move |outcome| {
                 if let Some(inner) = inner.upgrade() {
@@ -327,8 +382,9 @@ impl Awareness {
         self.inner.store.write(move |tx| {
             let logged = events::delete(tx, &session)?;
             let watched = watch::session_deleted(tx, &session)? > 0;
+            let linked = links::delete(tx, &session)?;
             Ok(Deleted {
-                deleted: logged || watched,
+                deleted: logged || watched || linked,
             })
         })
     }
@@ -441,6 +497,78 @@ impl Awareness {
         self.inner.prune_all(|| false)
     }
 
+    /// Links a session to its upstream source, and begins to watch that. With
+    /// baseline `now` it reads the source to its end first, to know the turns it skips.
+    ///
+    /// Errors: `invalid_argument`, `not_found` (the source), `storage`, `closed`, `unsupported` (read only).
+    pub fn adopt(&self, request: Adopt) -> Result<Adopted> {
+        let _call = self.enter_upstream()?;
+        verbs::adopt(&self.inner.room, request)
+    }
+
+    /// Ends a session's upstream link.
+    ///
+    /// Errors: `invalid_argument`, `storage`, `closed`, `unsupported` (read only).
+    pub fn release(&self, request: SessionRef) -> Result<Released> {
+        let _call = self.enter()?;
+        verbs::release(&self.inner.room, &request)
+    }
+
+    /// Lists the upstream links.
+    ///
+    /// Errors: `invalid_argument`, `storage`, `closed`.
+    pub fn links(&self, request: LinksRequest) -> Result<LinksReply> {
+        let _call = self.enter()?;
+        verbs::list(&self.inner.room, &request)
+    }
+
+    /// Lists the sessions in the agents' own stores.
+    ///
+    /// Errors: `invalid_argument`, `storage`, `closed`.
+    pub fn discover(&self, request: Discover) -> Result<Discovered> {
+        let _call = self.enter_upstream()?;
+        discover::discover(&self.inner.room, &request)
+    }
+
+    /// Reads the linked sources now, on the calling thread, each to the end it
+    /// has when its turn comes.
+    ///
+    /// Errors: `invalid_argument`, `storage`, `closed` (also when the handle is
+    /// closed meanwhile), `unsupported` (read only).
+    pub fn scan(&self, request: Scan) -> Result<Scanned> {
+        let _call = self.enter_upstream()?;
+        self.inner.writable()?;
+        verbs::scan(&self.inner.room, &request)
+    }
+
+    /// Says that the host itself runs a session now, or no longer: until then
+    /// its source is not read. The mark ends with the handle or its process.
+    ///
+    /// Errors: `invalid_argument`, `storage`, `closed`, `unsupported` (read only).
+    pub fn set_run_active(&self, request: SetRunActive) -> Result<RunActive> {
+        let _call = self.enter()?;
+        verbs::set_run_active(&self.inner.room, &request)
+    }
+
+    /// Says what the host itself is about to send to an upstream session, so
+    /// that it is not taken for a person's turn. Only a keyed hash of it is kept.
+    ///
+    /// Errors: `invalid_argument`, `storage`, `closed`, `unsupported` (read only).
+    pub fn own_message(&self, request: OwnMessage) -> Result<Remembered> {
+        let _call = self.enter()?;
+        verbs::own_message(&self.inner.room, &request)
+    }
+
+    /// Hands over an upstream's rows that the host read on another machine, or
+    /// that it found the session gone there.
+    ///
+    /// Errors: `invalid_argument`, `not_found` (no link), `storage`, `closed`, `unsupported` (read only).
+    pub fn feed(&self, request: Feed) -> Result<Outcome> {
+        let _call = self.enter()?;
+        self.inner.writable()?;
+        verbs::feed(&self.inner.room, &request)
+    }
+
     /// Counters of the handle and its database.
     ///
     /// Errors: `storage`, `closed`.
@@ -451,11 +579,15 @@ impl Awareness {
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |found| found.len());
         let mut wal = path.as_os_str().to_owned();
         wal.push("-wal");
-        let ((events, sessions), (watches, pending), schema_version) =
+        let scanned = inner.room.stats();
+        let watched: u64 = scanned.values().map(|stats| stats.watched as u64).sum();
+        let unwatched: u64 = scanned.values().map(|stats| stats.unwatched as u64).sum();
+        let ((events, sessions), (watches, pending), links, schema_version) =
             inner.store.read(|conn| {
                 Ok((
                     events::counts(conn)?,
                     cursors::counts(conn)?,
+                    links::count(conn)?,
                     schema::version(conn)?,
                 ))
             })?;
@@ -463,7 +595,7 @@ impl Awareness {
             events,
             sessions,
             watches,
-            links: 0,
+            links,
             pending,
             failed_appends: inner.failed_appends.load(Ordering::Relaxed),
             shed_events: inner.shed_events.load(Ordering::Relaxed),
@@ -474,6 +606,26 @@ impl Awareness {
             database_bytes: size(path),
             wal_bytes: size(Path::new(&wal)),
             version: env!("CARGO_PKG_VERSION"),
+            file_events: match (inner.file_events, unwatched) {
+                (false, _) => FileEvents::Off,
+                (true, 0) => FileEvents::Full,
+                (true, _) => FileEvents::Partial,
+            },
+            watched_folders: watched,
+            unwatched_folders: unwatched,
+            scans: scanned
+                .into_iter()
+                .map(|(catalog, stats)| {
+                    (
+                        catalog.as_str(),
+                        CatalogScans {
+                            passes: stats.passes,
+                            last_pass_ms: stats.last_pass_ms,
+                            lag_ms: stats.lag_ms,
+                        },
+                    )
+                })
+                .collect(),
         })
     }
 
@@ -485,7 +637,13 @@ impl Awareness {
                 "the handle belongs to the process this one was forked from",
             ));
         }
-        self.inner.calls.begin()
+        self.inner.calls.begin(false)
+    }
+
+    /// As [`Awareness::enter`], for a call that reads agents' files.
+    fn enter_upstream(&self) -> Result<Call<'_>> {
+        drop(self.enter()?);
+        self.inner.calls.begin(true)
     }
 
     fn start_threads(
@@ -513,6 +671,21 @@ impl Awareness {
         threads.spawn("aware-wakes", move || {
             wakes.look_for_wakes(&collecting, &stopped, heard)
         })
+    }
+
+    /// One thread a catalog: a hung store delays only its own sessions.
+    fn start_monitors(&self, settings: Settings) -> Result<()> {
+        let mut threads = lock(&self.inner.threads);
+        for (catalog, name) in [
+            (Catalog::Claude, "aware-claude"),
+            (Catalog::Codex, "aware-codex"),
+            (Catalog::Opencode, "aware-opencode"),
+            (Catalog::Pi, "aware-pi"),
+        ] {
+            let monitor = Monitor::new(Arc::clone(&self.inner.room), catalog, settings);
+            threads.spawn_monitor(name, move || monitor.run())?;
+        }
+        Ok(())
     }
 
     fn start_delivering(&self) -> Result<()> {
@@ -543,20 +716,38 @@ impl std::fmt::Debug for Awareness {
 
 impl Threads {
     fn spawn(&mut self, name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<()> {
+        let started = Threads::start(name, body)?;
+        self.running.push(started);
+        Ok(())
+    }
+
+    fn spawn_monitor(
+        &mut self,
+        name: &'static str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> Result<()> {
+        let (running, ended) = bounded(0);
+        let started = Threads::start(name, move || {
+            let _running: Sender<()> = running;
+            body();
+        })?;
+        self.monitors.push((started, ended));
+        Ok(())
+    }
+
+    fn start(name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
         let guarded = move || {
             let body = std::panic::AssertUnwindSafe(body);
             if std::panic::catch_unwind(body).is_err() {
                 log::error!(target: "engine", "the thread {name} ended by a fault of the library");
             }
         };
-        let started = sys::spawn(name, guarded).map_err(|problem| {
+        sys::spawn(name, guarded).map_err(|problem| {
             Error::new(
                 Code::Internal,
                 format!("a thread cannot be started: {problem}"),
             )
-        })?;
-        self.running.push(started);
-        Ok(())
+        })
     }
 }
 
@@ -574,20 +765,41 @@ impl Inner {
         if !self.calls.close() {
             return Err(Error::closed());
         }
+        let deadline = Instant::now() + PATIENCE;
         self.wakes.close();
-        self.calls.wait_for_end();
-        self.wakes.leave(&self.store);
-        self.store.stop();
-        let threads = {
+        self.room.stop();
+        self.calls.wait_for_end(deadline);
+        let (threads, monitors) = {
             let mut threads = lock(&self.threads);
             threads.stop = None;
-            std::mem::take(&mut threads.running)
+            (
+                std::mem::take(&mut threads.running),
+                std::mem::take(&mut threads.monitors),
+            )
         };
+        for (thread, ended) in monitors {
+            // One that is stuck in a system call on an agent's file is left
+            // behind: what it finds when it wakes is a closed store.
+            if ended.recv_deadline(deadline) == Err(RecvTimeoutError::Disconnected) {
+                let _ = thread.join();
+            } else {
+                log::warn!(target: "engine", "a thread is left behind, stuck in an agent's file");
+            }
+        }
+        self.wakes.leave(&self.store);
+        self.store.stop();
         for thread in threads {
             // Each catches its own panics.
             let _ = thread.join();
         }
         self.store.close();
+        Ok(())
+    }
+
+    fn writable(&self) -> Result<()> {
+        if self.store.is_read_only() {
+            return Err(Error::unsupported("the handle was opened with readOnly"));
+        }
         Ok(())
     }
 
@@ -626,9 +838,7 @@ impl Inner {
                 log::warn!(target: "retention", "pruning failed, it is tried again within an hour: {error}");
             }
             now = true;
-            if stopped.recv_timeout(PRUNE_EVERY)
-                != Err(crossbeam_channel::RecvTimeoutError::Timeout)
-            {
+            if stopped.recv_timeout(PRUNE_EVERY) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
         }
@@ -665,49 +875,6 @@ impl Inner {
 
 fn is_stopped(stopped: &Receiver<()>) -> bool {
     stopped.try_recv() == Err(crossbeam_channel::TryRecvError::Disconnected)
-}
-
-/// Appends one event and tells its watchers.
-fn record_in(tx: &Tx<'_>, draft: &Draft) -> Result<Recorded> {
-    let unwatched = draft.only_if_watched && !is_watched(tx, draft)?;
-    if unwatched {
-        return Ok(Recorded::Not {
-            recorded: false,
-            reason: Unrecorded::Unwatched,
-        });
-    }
-    let (event, duplicate) = match signals::append(tx, draft)? {
-        Appended::New(event) => {
-            watch::announce(
-                tx,
-                &draft.session,
-                event.sequence,
-                draft.kind,
-                draft.actor_id.as_deref(),
-                &draft.watchers,
-            )?;
-            (event, false)
-        }
-        Appended::Known(event) => (event, true),
-    };
-    Ok(Recorded::Stored {
-        recorded: true,
-        duplicate,
-        event,
-    })
-}
-
-/// Whether anybody watches the session, or is named as a watcher by an event that makes watchers.
-fn is_watched(tx: &Tx<'_>, draft: &Draft) -> Result<bool> {
-    Ok(!draft.watchers.is_empty() || cursors::any_of_target(tx.conn(), &draft.session)?)
-}
-
-fn check_monitor(config: &Config) -> Result<()> {
-    let monitor = config.monitor.clone().unwrap_or_default();
-    if monitor.interval_ms == Some(0) {
-        return Err(Error::invalid("monitor.intervalMs", "at least 1"));
-    }
-    Ok(())
 }
 
 /// The absolute path of the database, its folder's own links followed.

@@ -53,22 +53,16 @@ pub(crate) fn listen(
     };
     shared.last_id += 1;
     let id = shared.last_id;
-    let known = {
-        let mut listeners = lock(&shared.listeners);
-        let entry = listeners.entry(path.to_owned()).or_default();
-        entry.push((id, Arc::new(listener)));
-        entry.len() > 1
-    };
-    let subscription = Subscription {
+    // Also when somebody listens to the path already: another file or folder may
+    // be there now. Watching the same one twice is watching it once.
+    watcher.watch(path, RecursiveMode::NonRecursive)?;
+    let mut listeners = lock(&shared.listeners);
+    let of_path = listeners.entry(path.to_owned()).or_default();
+    of_path.push((id, Arc::new(listener)));
+    Ok(Subscription {
         path: path.to_owned(),
         id,
-    };
-    if !known && let Err(error) = watcher.watch(path, RecursiveMode::NonRecursive) {
-        lock(&shared.listeners).remove(path);
-        std::mem::forget(subscription);
-        return Err(error);
-    }
-    Ok(subscription)
+    })
 }
 
 impl Drop for Subscription {

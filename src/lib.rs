@@ -21,18 +21,22 @@ mod engine;
 mod files;
 mod key;
 mod log;
+mod signal;
 mod store;
 mod sys;
+mod upstream;
 mod watch;
 
 pub use contract::{
-    AckNotices, AckedNotice, Acknowledged, ActorType, Backup, BackupReply, ChangesReply,
-    ChangesSince, Code, Config, Deleted, DrainNotices, Drained, Durability, Error, Event,
-    EventsReply, EventsRequest, Kind, KindSet, Maintained, MonitorConfig, NewEvent, Notice,
-    Payload, Provenance, PublicPayload, Queued, Recorded, Reset, Result, Retention, Roots,
-    SessionDelete, SessionRef, SessionReset, SessionRow, SessionsAfter, SessionsReply,
-    SessionsRequest, StateChanges, StateVersion, StateVersions, StateVersionsReply, Stats,
-    Unrecorded, Unwatch, Unwatched, WaitWakes, Wake, WakeConfig, Wakes, Watch, WatchReply,
+    AckNotices, AckedNotice, Acknowledged, ActorType, Adopt, Adopted, Backup, BackupReply,
+    Baseline, Catalog, CatalogScans, ChangesReply, ChangesSince, Code, Config, Deleted, Discover,
+    Discovered, DrainNotices, Drained, Durability, Error, Event, EventsReply, EventsRequest, Feed,
+    FileEvents, Kind, KindSet, Link, LinksReply, LinksRequest, Maintained, MonitorConfig, NewEvent,
+    Notice, Outcome, OutcomeKind, OwnMessage, Payload, Provenance, PublicPayload, Queued, Recorded,
+    Released, Remembered, Reset, Result, Retention, Roots, RunActive, Scan, Scanned, SessionDelete,
+    SessionRef, SessionReset, SessionRow, SessionsAfter, SessionsReply, SessionsRequest,
+    SetRunActive, StateChanges, StateVersion, StateVersions, StateVersionsReply, Stats, Unrecorded,
+    Unwatch, Unwatched, UpstreamSession, WaitWakes, Wake, WakeConfig, Wakes, Watch, WatchReply,
     WatchRow, Watches, WatchesReply,
 };
 pub use engine::{Awareness, WakeHandler};

@@ -20,9 +20,10 @@ fn main() {
         Ok("storm") => return storm(),
         Ok("hold") => return hold(),
         Ok("record") => return record_once(),
+        Ok("scan") => return scan_storm(),
         _ => {}
     }
-    let tests: [(&str, fn()); 4] = [
+    let tests: [(&str, fn()); 5] = [
         (
             "killed_at_any_instant_nothing_is_lost_or_told_twice",
             killed_at_any_instant,
@@ -31,6 +32,10 @@ fn main() {
         (
             "a_killed_process_leaves_its_wakes_to_the_next",
             a_killed_process_leaves_its_wakes,
+        ),
+        (
+            "killed_in_the_middle_of_scans_no_turn_is_lost_or_repeated",
+            killed_in_the_middle_of_scans,
         ),
         ("processes_write_side_by_side", processes_write_side_by_side),
     ];
@@ -141,6 +146,78 @@ fn record_once() {
         let event = aware.record(human(CHILD)).unwrap();
         say(&event.event().unwrap().sequence.to_string());
     }
+}
+
+/// Scans as fast as it can.
+fn scan_storm() {
+    let aware = open(&own_database());
+    say("ready");
+    loop {
+        aware.scan(Scan::default()).unwrap();
+    }
+}
+
+fn killed_in_the_middle_of_scans() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("a.db");
+    let source = folder.path().join("s.jsonl");
+    std::fs::write(&source, "").unwrap();
+    let aware = open(&database);
+    aware.watch(Watch::new(MANAGER, "agent:main:up")).unwrap();
+    let path = source.to_str().unwrap();
+    aware
+        .adopt(Adopt::new("agent:main:up", Catalog::Claude, path))
+        .unwrap();
+    aware.close().unwrap();
+    let mut typed = 0u64;
+    for round in 0..200u64 {
+        let (mut child, mut lines) = play("scan", &database);
+        lines.read_line(&mut String::new()).unwrap();
+        let mut file = std::fs::OpenOptions::new()
+            .append(true)
+            .open(&source)
+            .unwrap();
+        // The kill falls after more or fewer rows, and some time after the last.
+        for _ in 0..=round % 4 {
+            typed += 1;
+            let row = serde_json::json!({
+                "type": "user", "uuid": format!("u-{typed}"), "origin": {"kind": "human"},
+                "message": {"role": "user", "content": format!("turn {typed}")},
+            });
+            file.write_all(format!("{row}\n").as_bytes()).unwrap();
+        }
+        let pause = Instant::now() + Duration::from_micros(round * 37 % 700);
+        while Instant::now() < pause {
+            std::hint::spin_loop();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let aware = open(&database);
+    aware.scan(Scan::default()).unwrap();
+    let mut told = 0;
+    let mut request = EventsRequest {
+        kinds: Some(vec![Kind::HumanDirectMessage]),
+        limit: Some(1_000),
+        ..Default::default()
+    };
+    loop {
+        let page = aware.events(request.clone()).unwrap();
+        let turns = |event: &Event| {
+            event
+                .payload
+                .as_ref()
+                .and_then(PublicPayload::turns)
+                .unwrap_or(1)
+        };
+        told += page.events.iter().map(turns).sum::<u64>();
+        request.after = page.events.last().map(|event| event.sequence);
+        if !page.more {
+            break;
+        }
+    }
+    assert_eq!(told, typed, "turns told beside turns typed");
+    assert_integrity(&aware, folder.path());
 }
 
 fn killed_at_any_instant() {

@@ -4,12 +4,13 @@ use std::ffi::{c_char, c_void};
 
 use serde::Serialize;
 
-use super::guard::{answer, keep_in, read, status_of, verb};
+use super::guard::{FEED_BYTES, REQUEST_BYTES, answer, keep_in, read, status_of, verb, verb_of};
 use super::{logging, registry};
 use crate::contract::{
-    AckNotices, Backup, Batch, ChangesSince, Config, DrainNotices, Error, EventsRequest, Nothing,
-    RecordReply, RecordRequest, Result, SessionDelete, SessionReset, SessionsRequest,
-    StateVersions, Unwatch, WaitWakes, Wake, Watch, Watches,
+    AckNotices, Adopt, Backup, Batch, ChangesSince, Config, Discover, DrainNotices, Error,
+    EventsRequest, Feed, LinksRequest, Nothing, OwnMessage, RecordReply, RecordRequest, Result,
+    Scan, SessionDelete, SessionRef, SessionReset, SessionsRequest, SetRunActive, StateVersions,
+    Unwatch, WaitWakes, Wake, Watch, Watches,
 };
 use crate::engine::{Awareness, WakeHandler};
 
@@ -119,7 +120,8 @@ pub unsafe extern "C" fn aware_open(
                     "the out pointer for the handle is NULL",
                 ));
             }
-            let config: Config = crate::contract::parse(read(config_json, "config", 16 << 20)?)?;
+            let config: Config =
+                crate::contract::parse(read(config_json, "config", REQUEST_BYTES)?)?;
             let key = registry::add(Awareness::open(config)?);
             handle.write(key);
             Ok(Opened {
@@ -243,12 +245,6 @@ fn record(aware: &Awareness, request: RecordRequest) -> Result<RecordReply> {
         Batch::One(event) => aware.record_queued(vec![*event]).map(RecordReply::Queued),
         Batch::Many(events) => aware.record_queued(events).map(RecordReply::Queued),
     }
-}
-
-fn upstream(_: &Awareness, _: serde_json::Map<String, serde_json::Value>) -> Result<Nothing> {
-    Err(Error::unsupported(
-        "this version watches no upstream sessions",
-    ))
 }
 
 /// Records an event, or a batch of them, and tells the watchers.
@@ -681,7 +677,9 @@ pub unsafe extern "C" fn aware_maintain(
 /// Counters of the handle and its database.
 ///
 /// Request: `{}`. Reply: `{"events", "sessions", "watches", "links", "pending", "failedAppends", "shedEvents",
-/// "queuedEvents", "queuedWakes", "schemaVersion", "database", "databaseBytes", "walBytes", "version"}`.
+/// "queuedEvents", "queuedWakes", "schemaVersion", "database", "databaseBytes", "walBytes", "version",
+/// "fileEvents": "full"|"partial"|"off", "watchedFolders", "unwatchedFolders", "scans": {catalog: {"passes",
+/// "lastPassMs", "lagMs"}}}`.
 ///
 /// Blocks: for a read. Errors: invalid_argument, storage, closed, internal.
 ///
@@ -703,11 +701,22 @@ pub unsafe extern "C" fn aware_stats(
     }
 }
 
-/// Links a session to its upstream source and begins to watch that.
+/// Links a session to its upstream source, a session of Claude Code, Codex, OpenCode or Pi on disk,
+/// and begins to watch that: what a person types there reaches the log like any other human turn.
 ///
-/// Answers unsupported: this version watches no upstream sessions.
+/// Request: `{"sessionKey", "agentId"?, "catalog": "claude"|"codex"|"opencode"|"pi", "threadId"?, "source"?,
+/// "hostId"?: "local", "baseline"?: "now"|"start"}`. `source` is the session's file, for `opencode` an
+/// `opencode.db` or the data folder with `storage/` in it (then `threadId` is required); `threadId` alone
+/// is looked up in the agent's own store. For a `hostId` other than `local` nothing is looked up, and the
+/// rows come by aware_feed. Reply: `{"adopted": true, "linked": true, "link": {"sessionKey", "agentId",
+/// "catalog", "threadId", "source"?, "hostId", "adoptedAt", "missing"}, "event": {...}}`, or `"linked": false,
+/// "reason": "legacy_format"` for a Pi file older than version 3. The same source again keeps its
+/// position; another one begins anew.
 ///
-/// Any thread, never blocks. The reply is freed with aware_string_free.
+/// Blocks: for as long as it takes to read the source once, with baseline `now`. Errors:
+/// invalid_argument, not_found (the source), storage, closed, unsupported (read only), internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
 ///
 /// # Safety
 /// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
@@ -718,14 +727,20 @@ pub unsafe extern "C" fn aware_adopt(
     reply_json: *mut *mut c_char,
 ) -> i32 {
     // SAFETY: as promised by the caller.
-    unsafe { verb(handle, request_json, reply_json, upstream) }
+    unsafe {
+        verb(handle, request_json, reply_json, |aware, request: Adopt| {
+            aware.adopt(request)
+        })
+    }
 }
 
 /// Ends a session's upstream link.
 ///
-/// Answers unsupported: this version watches no upstream sessions.
+/// Request: `{"sessionKey", "agentId"?}`. Reply: `{"released": true|false}`.
 ///
-/// Any thread, never blocks. The reply is freed with aware_string_free.
+/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
 ///
 /// # Safety
 /// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
@@ -736,14 +751,23 @@ pub unsafe extern "C" fn aware_release(
     reply_json: *mut *mut c_char,
 ) -> i32 {
     // SAFETY: as promised by the caller.
-    unsafe { verb(handle, request_json, reply_json, upstream) }
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: SessionRef| aware.release(request),
+        )
+    }
 }
 
-/// Lists the upstream links.
+/// Lists the upstream links, by session key and agent.
 ///
-/// Answers unsupported: this version watches no upstream sessions.
+/// Request: `{"limit"?: 1000, "offset"?: 0}`. Reply: `{"links": [as in aware_adopt], "more": false}`.
 ///
-/// Any thread, never blocks. The reply is freed with aware_string_free.
+/// Blocks: for a read. Errors: invalid_argument, storage, closed, internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
 ///
 /// # Safety
 /// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
@@ -754,14 +778,25 @@ pub unsafe extern "C" fn aware_links(
     reply_json: *mut *mut c_char,
 ) -> i32 {
     // SAFETY: as promised by the caller.
-    unsafe { verb(handle, request_json, reply_json, upstream) }
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: LinksRequest| aware.links(request),
+        )
+    }
 }
 
-/// Lists the sessions in the agents' own stores.
+/// Lists the sessions in the agents' own stores, newest first, then by thread id.
 ///
-/// Answers unsupported: this version watches no upstream sessions.
+/// Request: `{"catalog"?, "limit"?: 100, "offset"?: 0}`, at most 1,000. Reply: `{"sessions": [{"catalog",
+/// "threadId", "source", "cwd"?, "updatedAt", "adopted"}], "more": false}`. The stores are those of
+/// `monitor.roots` in the config, else those the agents' environment variables name, else the usual ones.
 ///
-/// Any thread, never blocks. The reply is freed with aware_string_free.
+/// Blocks: for as long as it takes to walk the stores. Errors: invalid_argument, storage, closed, internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
 ///
 /// # Safety
 /// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
@@ -772,14 +807,27 @@ pub unsafe extern "C" fn aware_discover(
     reply_json: *mut *mut c_char,
 ) -> i32 {
     // SAFETY: as promised by the caller.
-    unsafe { verb(handle, request_json, reply_json, upstream) }
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: Discover| aware.discover(request),
+        )
+    }
 }
 
-/// Reads the linked sources now.
+/// Reads the linked sources now, each to the end it has when its turn comes.
 ///
-/// Answers unsupported: this version watches no upstream sessions.
+/// Request: `{"catalog"?, "sessionKey"?}`. Reply: `{"outcomes": [{"sessionKey", "agentId", "catalog",
+/// "outcome": "unchanged"|"activity"|"missing"|"deferred"|"replaced"|"error", "humanTurns", "prompts",
+/// "commands", "shells", "message"?}]}`, by session key and agent. Each call that finds a source gone is a
+/// miss; the third in a row records `upstream_missing` and ends the link.
 ///
-/// Any thread, never blocks. The reply is freed with aware_string_free.
+/// Blocks: for as long as it takes to read what is new. Errors: invalid_argument, storage, closed (also
+/// when the handle is closed meanwhile), unsupported (read only), internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
 ///
 /// # Safety
 /// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
@@ -790,14 +838,22 @@ pub unsafe extern "C" fn aware_scan(
     reply_json: *mut *mut c_char,
 ) -> i32 {
     // SAFETY: as promised by the caller.
-    unsafe { verb(handle, request_json, reply_json, upstream) }
+    unsafe {
+        verb(handle, request_json, reply_json, |aware, request: Scan| {
+            aware.scan(request)
+        })
+    }
 }
 
-/// Says that the host itself is running a session, or no longer.
+/// Says that the host itself runs a session now, or no longer: until then its source is not read,
+/// and nothing is lost.
 ///
-/// Answers unsupported: this version watches no upstream sessions.
+/// Request: `{"sessionKey", "agentId"?, "active"}`. Reply: `{"active": true|false}`. The mark is seen by
+/// every process on the database, and ends with the handle that set it, or its process.
 ///
-/// Any thread, never blocks. The reply is freed with aware_string_free.
+/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
 ///
 /// # Safety
 /// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
@@ -808,14 +864,25 @@ pub unsafe extern "C" fn aware_set_run_active(
     reply_json: *mut *mut c_char,
 ) -> i32 {
     // SAFETY: as promised by the caller.
-    unsafe { verb(handle, request_json, reply_json, upstream) }
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: SetRunActive| aware.set_run_active(request),
+        )
+    }
 }
 
-/// Says what the host itself is about to send to an upstream session.
+/// Says what the host itself is about to send to an upstream session, so that it is not taken for
+/// a person's turn. Call it before sending.
 ///
-/// Answers unsupported: this version watches no upstream sessions.
+/// Request: `{"sessionKey", "agentId"?, "text"}`. Reply: `{"remembered": true}`. Kept is a keyed hash of the
+/// text, white space collapsed; of a session the newest 10.
 ///
-/// Any thread, never blocks. The reply is freed with aware_string_free.
+/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
 ///
 /// # Safety
 /// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
@@ -826,14 +893,27 @@ pub unsafe extern "C" fn aware_own_message(
     reply_json: *mut *mut c_char,
 ) -> i32 {
     // SAFETY: as promised by the caller.
-    unsafe { verb(handle, request_json, reply_json, upstream) }
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: OwnMessage| aware.own_message(request),
+        )
+    }
 }
 
-/// Hands over an upstream's rows that the host read on another machine.
+/// Hands over an upstream's rows that the host read on another machine, or says that it found the
+/// session gone there, for links whose `hostId` is not `local`.
 ///
-/// Answers unsupported: this version watches no upstream sessions.
+/// Request: `{"sessionKey", "agentId"?, "rows": [the upstream's own JSON rows, in order; OpenCode: {"info",
+/// "parts"}]}` or `{..., "missing": true}`; at most 64 MiB. Reply: one outcome as in aware_scan. Rows handed
+/// over before may come again; they are not told again.
 ///
-/// Any thread, never blocks. The reply is freed with aware_string_free.
+/// Blocks: until the commit. Errors: invalid_argument, not_found (no link), storage, busy (other calls
+/// changed the link all the while), closed, unsupported (read only), internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
 ///
 /// # Safety
 /// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
@@ -844,5 +924,13 @@ pub unsafe extern "C" fn aware_feed(
     reply_json: *mut *mut c_char,
 ) -> i32 {
     // SAFETY: as promised by the caller.
-    unsafe { verb(handle, request_json, reply_json, upstream) }
+    unsafe {
+        verb_of(
+            handle,
+            request_json,
+            reply_json,
+            FEED_BYTES,
+            |aware, request: Feed| aware.feed(request),
+        )
+    }
 }

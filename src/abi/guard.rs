@@ -15,7 +15,9 @@ use crate::contract::{self, Code, Error, Result};
 use crate::engine::Awareness;
 
 /// The longest request, in bytes.
-const MOST_BYTES: usize = 16 << 20;
+pub(super) const REQUEST_BYTES: usize = 16 << 20;
+/// The longest request of `feed`, in bytes.
+pub(super) const FEED_BYTES: usize = 64 << 20;
 
 thread_local! {
     /// How many exports this thread is inside of.
@@ -42,10 +44,25 @@ pub(super) unsafe fn verb<Q: DeserializeOwned, A: Serialize>(
     carry_out: impl FnOnce(&Awareness, Q) -> Result<A>,
 ) -> i32 {
     // SAFETY: as promised by the caller.
+    unsafe { verb_of(handle, request_json, reply_json, REQUEST_BYTES, carry_out) }
+}
+
+/// As [`verb`], for a request of up to `most` bytes.
+///
+/// # Safety
+/// As for [`verb`].
+pub(super) unsafe fn verb_of<Q: DeserializeOwned, A: Serialize>(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+    most: usize,
+    carry_out: impl FnOnce(&Awareness, Q) -> Result<A>,
+) -> i32 {
+    // SAFETY: as promised by the caller.
     unsafe {
         answer(reply_json, || {
             let aware = registry::get(handle)?;
-            let request = contract::parse(read(request_json, "request", MOST_BYTES)?)?;
+            let request = contract::parse(read(request_json, "request", most)?)?;
             carry_out(&aware, request)
         })
     }

@@ -10,6 +10,7 @@ mod error;
 mod event;
 mod parse;
 mod read;
+mod upstream;
 mod watch;
 
 pub use config::{Config, Durability, MonitorConfig, Retention, Roots, WakeConfig};
@@ -20,9 +21,14 @@ pub use event::{
 };
 pub use parse::{MAX_NUMBER, parse};
 pub use read::{
-    Backup, BackupReply, ChangesReply, ChangesSince, EventsReply, EventsRequest, Maintained,
-    Nothing, SessionRef, SessionRow, SessionsAfter, SessionsReply, SessionsRequest, StateChanges,
-    StateVersion, StateVersions, StateVersionsReply, Stats,
+    Backup, BackupReply, CatalogScans, ChangesReply, ChangesSince, EventsReply, EventsRequest,
+    FileEvents, Maintained, Nothing, SessionRef, SessionRow, SessionsAfter, SessionsReply,
+    SessionsRequest, StateChanges, StateVersion, StateVersions, StateVersionsReply, Stats,
+};
+pub use upstream::{
+    Adopt, Adopted, Baseline, Catalog, Discover, Discovered, Feed, Link, LinksReply, LinksRequest,
+    Outcome, OutcomeKind, OwnMessage, Released, Remembered, RunActive, Scan, Scanned, SetRunActive,
+    UpstreamSession,
 };
 pub use watch::{
     AckNotices, AckedNotice, Acknowledged, Deleted, DrainNotices, Drained, Notice, Provenance,

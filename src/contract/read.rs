@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::parse::{maybe_object, maybe_whole, objects, whole};
@@ -239,4 +241,36 @@ pub struct Stats {
     pub wal_bytes: u64,
     /// The library's version.
     pub version: &'static str,
+    /// Whether changes of agents' files are seen at once.
+    pub file_events: FileEvents,
+    /// Folders of linked sources that are watched by file events.
+    pub watched_folders: u64,
+    /// Folders the system would not watch: their sources are looked at every interval alone.
+    pub unwatched_folders: u64,
+    /// What the background did, by catalog.
+    pub scans: BTreeMap<&'static str, CatalogScans>,
+}
+
+/// Whether changes of agents' files are seen at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FileEvents {
+    /// Of every folder of a linked source.
+    Full,
+    /// Of some: the system's limit of watched folders was met, or a folder is gone.
+    Partial,
+    /// Of none: the config says so, or the handle is read only.
+    Off,
+}
+
+/// What the background did for a catalog since the handle was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CatalogScans {
+    /// Rounds in which something was looked at.
+    pub passes: u64,
+    /// How long the last one took, in ms.
+    pub last_pass_ms: u64,
+    /// How long after the first hint the last activity was stored, in ms.
+    pub lag_ms: u64,
 }

@@ -1,7 +1,7 @@
 //! Pruning, in steps small enough that nobody waits long for one.
 
 use crate::contract::{Error, Maintained, Result, Retention};
-use crate::store::{Tx, cursors, events};
+use crate::store::{Tx, cursors, events, links};
 
 /// The most rows of each table one step deletes.
 const STEP: usize = 1_000;
@@ -47,8 +47,9 @@ pub(crate) fn prune_step(tx: &Tx<'_>, limits: &Limits) -> Result<(bool, Maintain
         events::prune_through(tx, through)?
     };
     let pruned_cursors = cursors::prune(tx, cutoff, STEP)?;
+    let pruned_turns = links::prune(tx, cutoff, STEP)?;
     Ok((
-        pruned_events >= STEP || pruned_cursors >= STEP,
+        pruned_events >= STEP || pruned_cursors >= STEP || pruned_turns >= STEP,
         Maintained {
             pruned_events: pruned_events as u64,
             pruned_cursors: pruned_cursors as u64,

@@ -81,6 +81,16 @@ pub(crate) fn of_dedupe_key(conn: &Connection, key: &str) -> Result<Option<Event
     .transpose()
 }
 
+/// The event of this sequence.
+pub(crate) fn of_sequence(conn: &Connection, sequence: u64) -> Result<Option<Event>> {
+    conn.prepare_cached(&format!(
+        "SELECT {EVENT} FROM session_state_events WHERE sequence = ?1"
+    ))
+    .and_then(|mut select| select.query_row([sequence as i64], event).optional())
+    .map_err(fault)?
+    .transpose()
+}
+
 /// Events of one session above `after`, ascending, without what names the session.
 pub(crate) fn of_session(
     conn: &Connection,

@@ -1,8 +1,10 @@
 //! The database: opening, one writer, a few readers, and every SQL statement
 //! of the library behind functions named after what they do.
 
+pub(crate) mod alive;
 pub(crate) mod cursors;
 pub(crate) mod events;
+pub(crate) mod links;
 pub(crate) mod offers;
 mod open;
 mod readers;

@@ -94,11 +94,12 @@ pub(crate) fn handles(conn: &Connection) -> Result<Vec<Handle>> {
         .map_err(fault)
 }
 
-/// Forgets a handle and what it was offered.
+/// Forgets a handle, what it was offered, and the runs it announced.
 pub(crate) fn remove_handle(tx: &Tx<'_>, id: i64) -> Result<()> {
     for sql in [
         "DELETE FROM session_aware_handles WHERE id = ?1",
         "DELETE FROM session_aware_offers WHERE handle = ?1",
+        "DELETE FROM session_aware_runs WHERE handle = ?1",
     ] {
         tx.conn
             .prepare_cached(sql)

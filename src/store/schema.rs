@@ -25,11 +25,18 @@ struct Migration {
 }
 
 /// A new minor only adds what older code can pass over; a new major does not.
-const MIGRATIONS: &[Migration] = &[Migration {
-    major: 1,
-    minor: 0,
-    sql: include_str!("schema-1.0.sql"),
-}];
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        major: 1,
+        minor: 0,
+        sql: include_str!("schema-1.0.sql"),
+    },
+    Migration {
+        major: 1,
+        minor: 1,
+        sql: include_str!("schema-1.1.sql"),
+    },
+];
 
 /// The version this code makes.
 fn newest() -> (u32, u32) {

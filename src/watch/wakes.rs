@@ -7,10 +7,10 @@
 //! what was raised above the last number it knows.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 
 use crate::contract::{Error, Result, Wake};
 use crate::key::{self, Session};
+use crate::store::alive::{Alive, beside, beside_path, is_alive};
 use crate::store::offers::{self, Raised};
 use crate::store::{Store, Tx, cursors, lock};
-use crate::sys::{NotInChild, Pipe};
+use crate::sys::Pipe;
 
 /// Called with each wake, on a library thread, under no lock.
 pub(crate) type Handler = Arc<dyn Fn(&Wake) + Send + Sync>;
@@ -45,7 +46,7 @@ struct State {
     /// Every wake up to this number was offered, or lies in `withheld`.
     known: u64,
     withheld: Vec<Withheld>,
-    alive: Option<Liveness>,
+    alive: Option<Alive>,
     pipe: Option<Pipe>,
     handler: Option<Handler>,
     /// How often the handler was set.
@@ -78,7 +79,7 @@ impl Wakes {
     pub(crate) fn enroll(&self, tx: &Tx<'_>, cutoff: i64) -> Result<()> {
         // The lock of a handle on the file that was here before must go first.
         lock(&self.state).alive = None;
-        let alive = Liveness::register(tx, &self.database, self.agents.as_deref())?;
+        let alive = Alive::register(tx, &self.database, self.agents.as_deref())?;
         let mut others = offers::handles(tx.conn())?;
         others.retain(|other| other.id != alive.id);
         for dead in others.extract_if(.., |other| !is_alive(&self.database, other.id)) {
@@ -176,13 +177,12 @@ impl Wakes {
             .into_iter()
             .partition(|each| each.holders.is_empty());
         let orphans: Vec<Raised> = orphans.into_iter().map(|each| each.wake).collect();
-        let handle = {
+        {
             let mut state = lock(&self.state);
             state.withheld.extend(held);
             self.offer(&mut state, orphans.clone());
-            state.alive.as_ref().map(|alive| alive.id)
-        };
-        match handle {
+        }
+        match self.handle() {
             Some(handle) if !orphans.is_empty() => store.write(move |tx| {
                 orphans
                     .iter()
@@ -252,6 +252,11 @@ impl Wakes {
         }
         drop(state);
         drop(old);
+    }
+
+    /// The handle's number among those of the database; `None` when it is read only or has left.
+    pub(crate) fn handle(&self) -> Option<i64> {
+        lock(&self.state).alive.as_ref().map(|alive| alive.id)
     }
 
     /// Whether this thread is inside the handler.
@@ -410,83 +415,4 @@ fn wants(agents: Option<&[String]>, watcher: &str) -> bool {
     agents.is_none_or(|agents| {
         key::agent_of(watcher).is_some_and(|agent| agents.iter().any(|one| one == agent))
     })
-}
-
-/// Proof that a handle lives: a locked file beside the database, which no
-/// other open or close in the process unlocks and no crash leaves locked.
-struct Liveness {
-    id: i64,
-    path: PathBuf,
-    // Dropped in this order: a child must not find the number of a closed descriptor.
-    _in_child: NotInChild,
-    _locked: File,
-}
-
-impl Liveness {
-    fn register(tx: &Tx<'_>, database: &Path, agents: Option<&[String]>) -> Result<Liveness> {
-        loop {
-            let id = offers::add_handle(tx, agents)?;
-            let path = beside_path(database, &format!("handle-{id}"));
-            let file = beside(database, &format!("handle-{id}"))?;
-            match file.try_lock() {
-                Ok(()) => {
-                    return Ok(Liveness {
-                        id,
-                        path,
-                        _in_child: NotInChild::guard(&file),
-                        _locked: file,
-                    });
-                }
-                // A handle of the database that was at this path before.
-                Err(TryLockError::WouldBlock) => offers::remove_handle(tx, id)?,
-                Err(TryLockError::Error(problem)) => return Err(no_file(&problem)),
-            }
-        }
-    }
-}
-
-impl Drop for Liveness {
-    fn drop(&mut self) {
-        // Removed while still locked: who opens the name next makes a new file.
-        let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-/// Whether the handle's file is locked; a dead one's is removed.
-fn is_alive(database: &Path, id: i64) -> bool {
-    let path = beside_path(database, &format!("handle-{id}"));
-    let Ok(file) = File::open(&path) else {
-        return false;
-    };
-    match file.try_lock() {
-        Ok(()) => {
-            let _ = std::fs::remove_file(&path);
-            false
-        }
-        Err(_) => true,
-    }
-}
-
-fn beside_path(database: &Path, what: &str) -> PathBuf {
-    let mut path = database.as_os_str().to_owned();
-    path.push("-");
-    path.push(what);
-    path.into()
-}
-
-fn beside(database: &Path, what: &str) -> Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(beside_path(database, what))
-        .map_err(|problem| no_file(&problem))
-}
-
-fn no_file(problem: &io::Error) -> Error {
-    Error::storage(format!(
-        "a file beside the database cannot be used: {problem}"
-    ))
 }

@@ -1,0 +1,484 @@
+//! Statements on upstream links, and on what their turns are known by.
+
+use std::path::PathBuf;
+
+use rusqlite::types::ToSql;
+use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+
+use super::events::number;
+use super::{Tx, fault};
+use crate::contract::{Catalog, Error, Result};
+use crate::key::Session;
+
+/// A tie of a session to an upstream source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LinkRow {
+    pub id: i64,
+    pub session: Session,
+    pub catalog: Catalog,
+    pub thread: String,
+    /// Where the session is now. Absent for a host that is not local.
+    pub source: Option<PathBuf>,
+    /// Where it was at the adoption.
+    pub adopted_source: Option<PathBuf>,
+    pub host: String,
+    pub adopted_at: i64,
+    pub adopted_event: u64,
+    pub baseline_now: bool,
+    pub baseline_end: Option<u64>,
+    /// The source is not the adopted file, but one the thread went on in.
+    pub followed: bool,
+    pub progress: Progress,
+    pub misses: u32,
+    pub missed_at: i64,
+    /// Rises with every change: who read the link before one must read it again.
+    pub revision: i64,
+}
+
+/// How far a source was judged, and what it looked like then.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Progress {
+    pub position: u64,
+    pub state: Option<String>,
+    pub stamp: Option<FileStamp>,
+    /// The hashes of the bytes at the head and before the position.
+    pub mark: Option<([u8; 16], [u8; 16])>,
+}
+
+/// What tells that a file was touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileStamp {
+    pub device: u64,
+    pub inode: u64,
+    pub size: u64,
+    pub modified_ns: i64,
+}
+
+/// What names a link to be made.
+pub(crate) struct NewLink<'a> {
+    pub session: &'a Session,
+    pub catalog: Catalog,
+    pub thread: &'a str,
+    pub source: Option<&'a str>,
+    pub host: &'a str,
+    pub adopted_event: u64,
+    pub baseline_now: bool,
+    pub baseline_end: Option<u64>,
+}
+
+const LINK: &str = "id, session_key, agent_id, catalog, thread_id, source, host_id, adopted_at, adopted_event, \
+                    baseline_now, baseline_end, position, state, device, inode, size, modified_ns, head, tail, \
+                    misses, missed_at, revision, followed, adopted_source";
+
+/// The session's link.
+pub(crate) fn of_session(conn: &Connection, session: &Session) -> Result<Option<LinkRow>> {
+    one(
+        conn,
+        "session_key = ?1 AND agent_id = ?2",
+        params![session.key, session.agent],
+    )
+}
+
+/// The link of this id.
+pub(crate) fn of_id(conn: &Connection, id: i64) -> Result<Option<LinkRow>> {
+    one(conn, "id = ?1", params![id])
+}
+
+fn one(conn: &Connection, which: &str, values: &[&dyn ToSql]) -> Result<Option<LinkRow>> {
+    conn.prepare_cached(&format!(
+        "SELECT {LINK} FROM session_upstream_links WHERE {which} AND released_at IS NULL"
+    ))
+    .and_then(|mut select| select.query_row(values, link).optional())
+    .map_err(fault)?
+    .transpose()
+}
+
+/// What narrows a list of links.
+#[derive(Default)]
+pub(crate) struct Filter<'a> {
+    pub catalog: Option<Catalog>,
+    pub key: Option<&'a str>,
+    /// Only those whose source is on this machine.
+    pub local: bool,
+    /// Leave out what was saved with the position, which may be a few KiB a link.
+    pub without_state: bool,
+}
+
+/// The links that pass the filter, by session key and agent.
+pub(crate) fn list(
+    conn: &Connection,
+    filter: &Filter<'_>,
+    most: usize,
+    offset: u64,
+) -> Result<Vec<LinkRow>> {
+    let catalog = filter.catalog.map(Catalog::as_str);
+    let page = (
+        i64::try_from(most).unwrap_or(i64::MAX),
+        i64::try_from(offset).unwrap_or(i64::MAX),
+    );
+    let mut values: Vec<&dyn ToSql> = Vec::new();
+    let columns = if filter.without_state {
+        LINK.replace(" state,", " NULL,")
+    } else {
+        LINK.to_owned()
+    };
+    let mut sql = format!("SELECT {columns} FROM session_upstream_links WHERE released_at IS NULL");
+    if let Some(catalog) = &catalog {
+        sql += " AND catalog = ?";
+        values.push(catalog);
+    }
+    if let Some(key) = &filter.key {
+        sql += " AND session_key = ?";
+        values.push(key);
+    }
+    if filter.local {
+        sql += " AND source IS NOT NULL";
+    }
+    sql += " ORDER BY session_key, agent_id LIMIT ? OFFSET ?";
+    values.extend([&page.0 as &dyn ToSql, &page.1]);
+    let mut select = conn.prepare_cached(&sql).map_err(fault)?;
+    let rows = select
+        .query_map(params_from_iter(values), link)
+        .map_err(fault)?;
+    rows.map(|row| row.map_err(fault)?).collect()
+}
+
+/// How many links there are.
+pub(crate) fn count(conn: &Connection) -> Result<u64> {
+    conn.query_row(
+        "SELECT count(*) FROM session_upstream_links WHERE released_at IS NULL",
+        [],
+        |row| number(row, 0),
+    )
+    .map_err(fault)
+}
+
+/// Whether a session has adopted this thread.
+pub(crate) fn is_adopted(conn: &Connection, catalog: Catalog, thread: &str) -> Result<bool> {
+    conn.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM session_upstream_links
+                        WHERE catalog = ?1 AND thread_id = ?2 AND released_at IS NULL)",
+    )
+    .and_then(|mut select| select.query_row(params![catalog.as_str(), thread], |row| row.get(0)))
+    .map_err(fault)
+}
+
+/// Makes the session's link, or turns the one it has, or had, to a new source:
+/// what its turns are known by stays.
+pub(crate) fn adopt(tx: &Tx<'_>, new: &NewLink<'_>) -> Result<()> {
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO session_upstream_links
+               (session_key, agent_id, catalog, thread_id, source, adopted_source, host_id, adopted_at,
+                adopted_event, baseline_now, baseline_end)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10)
+             ON CONFLICT DO UPDATE SET
+               catalog = excluded.catalog, thread_id = excluded.thread_id, source = excluded.source,
+               adopted_source = excluded.adopted_source,
+               host_id = excluded.host_id, adopted_at = excluded.adopted_at,
+               adopted_event = excluded.adopted_event, baseline_now = excluded.baseline_now,
+               baseline_end = excluded.baseline_end, followed = 0, position = 0, state = NULL, device = NULL,
+               inode = NULL, size = NULL, modified_ns = NULL, head = NULL, tail = NULL, misses = 0,
+               missed_at = 0, released_at = NULL, revision = revision + 1",
+        )
+        .and_then(|mut upsert| {
+            upsert.execute(params![
+                new.session.key,
+                new.session.agent,
+                new.catalog.as_str(),
+                new.thread,
+                new.source,
+                new.host,
+                tx.now,
+                new.adopted_event as i64,
+                new.baseline_now,
+                new.baseline_end.map(signed),
+            ])
+        })
+        .map_err(fault)?;
+    Ok(())
+}
+
+/// Stores how far the link's source was judged; its misses are over.
+pub(crate) fn advance(
+    tx: &Tx<'_>,
+    link: &LinkRow,
+    source: Option<&str>,
+    progress: &Progress,
+    baseline_end: Option<u64>,
+) -> Result<()> {
+    let stamp = progress.stamp;
+    tx.conn
+        .prepare_cached(
+            "UPDATE session_upstream_links SET source = ?2, position = ?3, state = ?4, device = ?5, inode = ?6,
+               size = ?7, modified_ns = ?8, head = ?9, tail = ?10, baseline_end = ?11, followed = ?12, misses = 0,
+               missed_at = 0, revision = revision + 1 WHERE id = ?1",
+        )
+        .and_then(|mut update| {
+            update.execute(params![
+                link.id,
+                source,
+                signed(progress.position),
+                progress.state,
+                // Kept as they are, whatever their sign: they are only compared.
+                stamp.map(|stamp| stamp.device as i64),
+                stamp.map(|stamp| stamp.inode as i64),
+                stamp.map(|stamp| signed(stamp.size)),
+                stamp.map(|stamp| stamp.modified_ns),
+                progress.mark.map(|(head, _)| head),
+                progress.mark.map(|(_, tail)| tail),
+                baseline_end.map(signed),
+                link.followed,
+            ])
+        })
+        .map_err(fault)?;
+    Ok(())
+}
+
+/// Stores how often in a row the source was not there, and when last.
+pub(crate) fn set_misses(tx: &Tx<'_>, id: i64, misses: u32, missed_at: i64) -> Result<()> {
+    tx.conn
+        .prepare_cached(
+            "UPDATE session_upstream_links SET misses = ?2, missed_at = ?3, revision = revision + 1 WHERE id = ?1",
+        )
+        .and_then(|mut update| update.execute(params![id, misses, missed_at]))
+        .map_err(fault)?;
+    Ok(())
+}
+
+/// Ends the session's link; what its turns are known by stays for a while.
+pub(crate) fn release(tx: &Tx<'_>, session: &Session) -> Result<()> {
+    tx.conn
+        .prepare_cached(
+            "UPDATE session_upstream_links SET released_at = ?3, revision = revision + 1
+             WHERE session_key = ?1 AND agent_id = ?2 AND released_at IS NULL",
+        )
+        .and_then(|mut update| update.execute(params![session.key, session.agent, tx.now]))
+        .map_err(fault)?;
+    Ok(())
+}
+
+/// Deletes all that is known of the session's link; whether there was one.
+pub(crate) fn delete(tx: &Tx<'_>, session: &Session) -> Result<bool> {
+    let values = params![session.key, session.agent];
+    let run = |sql: &str| {
+        tx.conn
+            .prepare_cached(sql)
+            .and_then(|mut delete| delete.execute(values))
+            .map_err(fault)
+    };
+    run("DELETE FROM session_aware_turns WHERE link IN
+           (SELECT id FROM session_upstream_links WHERE session_key = ?1 AND agent_id = ?2)")?;
+    run("DELETE FROM session_aware_own_messages WHERE session_key = ?1 AND agent_id = ?2")?;
+    run("DELETE FROM session_aware_runs WHERE session_key = ?1 AND agent_id = ?2")?;
+    run("DELETE FROM session_upstream_links WHERE session_key = ?1 AND agent_id = ?2")
+        .map(|gone| gone > 0)
+}
+
+/// Deletes up to `most` turns of links released before `cutoff`, and the links
+/// that have none left; how many rows.
+pub(crate) fn prune(tx: &Tx<'_>, cutoff: i64, most: usize) -> Result<usize> {
+    let values = params![cutoff, most as i64];
+    let turns = tx
+        .conn
+        .prepare_cached(
+            "DELETE FROM session_aware_turns WHERE (key, link) IN
+               (SELECT key, link FROM session_aware_turns WHERE link IN
+                  (SELECT id FROM session_upstream_links WHERE released_at < ?1) LIMIT ?2)",
+        )
+        .and_then(|mut delete| delete.execute(values))
+        .map_err(fault)?;
+    if turns >= most {
+        return Ok(turns);
+    }
+    tx.conn
+        .prepare_cached("DELETE FROM session_upstream_links WHERE released_at < ?1")
+        .and_then(|mut delete| delete.execute([cutoff]))
+        .map_err(fault)
+}
+
+/// What is known of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// The link has met it.
+    Met,
+    /// Another source has told it, or skipped it by its baseline.
+    Elsewhere,
+    No,
+}
+
+/// What is known of the turn of this key to this link on this source.
+pub(crate) fn known(tx: &Tx<'_>, key: &[u8; 16], link: i64, source: &[u8; 16]) -> Result<Known> {
+    let mut select = tx
+        .conn
+        .prepare_cached("SELECT link, source, copy FROM session_aware_turns WHERE key = ?1")
+        .map_err(fault)?;
+    let mut rows = select.query([key]).map_err(fault)?;
+    let mut known = Known::No;
+    while let Some(row) = rows.next().map_err(fault)? {
+        let (of, on, copy): (i64, Vec<u8>, bool) = row.try_into().map_err(fault)?;
+        if of == link {
+            return Ok(Known::Met);
+        }
+        if !copy && on != source {
+            known = Known::Elsewhere;
+        }
+    }
+    Ok(known)
+}
+
+/// Remembers a turn.
+pub(crate) fn remember(
+    tx: &Tx<'_>,
+    key: &[u8; 16],
+    link: i64,
+    source: &[u8; 16],
+    copy: bool,
+) -> Result<()> {
+    tx.conn
+        .prepare_cached("INSERT OR IGNORE INTO session_aware_turns(key, link, source, copy) VALUES (?1, ?2, ?3, ?4)")
+        .and_then(|mut insert| insert.execute(params![key, link, source, copy]))
+        .map_err(fault)?;
+    Ok(())
+}
+
+/// Keeps the print of what the host sends to the session, and of those before it the newest `keep` in all.
+pub(crate) fn add_own_message(
+    tx: &Tx<'_>,
+    session: &Session,
+    print: &[u8; 16],
+    keep: u32,
+) -> Result<()> {
+    tx.conn
+        .prepare_cached("INSERT INTO session_aware_own_messages(session_key, agent_id, print) VALUES (?1, ?2, ?3)")
+        .and_then(|mut insert| insert.execute(params![session.key, session.agent, print]))
+        .map_err(fault)?;
+    tx.conn
+        .prepare_cached(
+            "DELETE FROM session_aware_own_messages WHERE id IN
+               (SELECT id FROM session_aware_own_messages WHERE session_key = ?1 AND agent_id = ?2
+                ORDER BY id DESC LIMIT -1 OFFSET ?3)",
+        )
+        .and_then(|mut delete| delete.execute(params![session.key, session.agent, keep]))
+        .map_err(fault)?;
+    Ok(())
+}
+
+/// The prints of what the host sent to the session itself.
+pub(crate) fn own_messages(conn: &Connection, session: &Session) -> Result<Vec<[u8; 16]>> {
+    conn.prepare_cached(
+        "SELECT print FROM session_aware_own_messages WHERE session_key = ?1 AND agent_id = ?2",
+    )
+    .and_then(|mut select| {
+        select
+            .query_map(params![session.key, session.agent], |row| row.get(0))?
+            .collect()
+    })
+    .map_err(fault)
+}
+
+/// Sets or takes away this handle's mark that the host runs the session.
+pub(crate) fn set_run(tx: &Tx<'_>, session: &Session, handle: i64, active: bool) -> Result<()> {
+    let sql = if active {
+        "INSERT OR IGNORE INTO session_aware_runs(session_key, agent_id, handle) VALUES (?1, ?2, ?3)"
+    } else {
+        "DELETE FROM session_aware_runs WHERE session_key = ?1 AND agent_id = ?2 AND handle = ?3"
+    };
+    tx.conn
+        .prepare_cached(sql)
+        .and_then(|mut change| change.execute(params![session.key, session.agent, handle]))
+        .map_err(fault)?;
+    Ok(())
+}
+
+/// The handles that said the host runs the session, alive or not.
+pub(crate) fn runs(conn: &Connection, session: &Session) -> Result<Vec<i64>> {
+    conn.prepare_cached(
+        "SELECT handle FROM session_aware_runs WHERE session_key = ?1 AND agent_id = ?2",
+    )
+    .and_then(|mut select| {
+        select
+            .query_map(params![session.key, session.agent], |row| row.get(0))?
+            .collect()
+    })
+    .map_err(fault)
+}
+
+/// Every session that a handle said the host runs, with the handle.
+pub(crate) fn all_runs(conn: &Connection) -> Result<Vec<(Session, i64)>> {
+    conn.prepare_cached("SELECT session_key, agent_id, handle FROM session_aware_runs")
+        .and_then(|mut select| {
+            let run = |row: &Row<'_>| {
+                let session = Session {
+                    key: row.get(0)?,
+                    agent: row.get(1)?,
+                };
+                Ok((session, row.get(2)?))
+            };
+            select.query_map([], run)?.collect()
+        })
+        .map_err(fault)
+}
+
+/// The key of all hashes of this database.
+pub(crate) fn secret(conn: &Connection) -> Result<[u8; 32]> {
+    conn.query_row("SELECT value FROM session_aware_secret", [], |row| {
+        row.get(0)
+    })
+    .map_err(fault)
+}
+
+/// A size or place in a file as the database holds it; none is near the limit.
+fn signed(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+fn link(row: &Row<'_>) -> rusqlite::Result<Result<LinkRow>> {
+    let Some(catalog) = Catalog::from_name(&row.get::<_, String>(3)?) else {
+        return Ok(Err(Error::storage(
+            "a link is of a catalog this version does not know",
+        )));
+    };
+    let stamp = match (
+        row.get::<_, Option<i64>>(13)?,
+        row.get::<_, Option<i64>>(14)?,
+    ) {
+        (Some(device), Some(inode)) => Some(FileStamp {
+            device: device as u64,
+            inode: inode as u64,
+            size: number(row, 15)?,
+            modified_ns: row.get(16)?,
+        }),
+        _ => None,
+    };
+    let mark = match (row.get(17)?, row.get(18)?) {
+        (Some(head), Some(tail)) => Some((head, tail)),
+        _ => None,
+    };
+    Ok(Ok(LinkRow {
+        id: row.get(0)?,
+        session: Session {
+            key: row.get(1)?,
+            agent: row.get(2)?,
+        },
+        catalog,
+        thread: row.get(4)?,
+        source: row.get::<_, Option<String>>(5)?.map(PathBuf::from),
+        host: row.get(6)?,
+        adopted_at: row.get(7)?,
+        adopted_event: number(row, 8)?,
+        baseline_now: row.get(9)?,
+        baseline_end: row.get::<_, Option<i64>>(10)?.map(|end| end.max(0) as u64),
+        progress: Progress {
+            position: number(row, 11)?,
+            state: row.get(12)?,
+            stamp,
+            mark,
+        },
+        misses: row.get(19)?,
+        missed_at: row.get(20)?,
+        revision: row.get(21)?,
+        followed: row.get(22)?,
+        adopted_source: row.get::<_, Option<String>>(23)?.map(PathBuf::from),
+    }))
+}

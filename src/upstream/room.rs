@@ -1,0 +1,145 @@
+//! What the verbs and the monitor share: the database, the key of its hashes,
+//! the agents' homes, and the sign to stop.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::agent::{Agent, Folder};
+use super::monitor::{Mailbox, Told};
+use super::opencode;
+use super::print::Secret;
+use crate::contract::{Catalog, Result, Roots};
+use crate::key::Session;
+use crate::store::{Store, links, lock};
+use crate::watch::Wakes;
+
+/// The upstream side of one handle.
+pub(crate) struct Room {
+    pub(super) store: Arc<Store>,
+    pub(super) wakes: Arc<Wakes>,
+    roots: Roots,
+    /// How often everything is looked at; and at most one miss a link is counted in it.
+    pub(super) interval: Duration,
+    /// Ends every reading of an agent's file.
+    pub(super) stop: AtomicBool,
+    monitors: Mutex<Vec<Mailbox>>,
+    stats: Mutex<BTreeMap<Catalog, CatalogStats>>,
+    warned: AtomicBool,
+}
+
+/// What the background did for a catalog.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CatalogStats {
+    pub passes: u64,
+    pub last_pass_ms: u64,
+    pub lag_ms: u64,
+    pub watched: usize,
+    pub unwatched: usize,
+}
+
+impl Room {
+    pub(crate) fn new(
+        store: Arc<Store>,
+        wakes: Arc<Wakes>,
+        roots: Roots,
+        interval: Duration,
+    ) -> Room {
+        Room {
+            store,
+            wakes,
+            roots,
+            interval,
+            stop: AtomicBool::new(false),
+            monitors: Mutex::default(),
+            stats: Mutex::default(),
+            warned: AtomicBool::new(false),
+        }
+    }
+
+    /// The key of the database's hashes: of the database that is at the path now.
+    pub(super) fn secret(&self) -> Result<Secret> {
+        self.store.read(links::secret).map(Secret::new)
+    }
+
+    /// Whether the handle is closing.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The folders with the agent's sessions.
+    pub(super) fn folders(&self, agent: &dyn Agent, catalog: Catalog) -> Vec<Folder> {
+        agent.store(self.root(catalog).as_deref(), &|name| {
+            std::env::var_os(name)
+        })
+    }
+
+    /// Where OpenCode keeps its stores.
+    pub(super) fn opencode_home(&self) -> Option<opencode::Home> {
+        opencode::Home::new(self.root(Catalog::Opencode).as_deref(), &|name| {
+            std::env::var_os(name)
+        })
+    }
+
+    /// Tells the monitor that a link came, went, or was turned to another source.
+    pub(super) fn link_changed(&self, id: i64) {
+        self.tell(&Told::Link(id));
+    }
+
+    /// Tells the monitor to look at a session's source.
+    pub(super) fn session_changed(&self, session: &Session) {
+        self.tell(&Told::Session(session.clone()));
+    }
+
+    fn tell(&self, told: &Told) {
+        for monitor in lock(&self.monitors).iter() {
+            monitor.tell(told.clone());
+        }
+    }
+
+    /// Has a monitor told of what concerns it.
+    pub(super) fn add_monitor(&self, monitor: Mailbox) {
+        lock(&self.monitors).push(monitor);
+    }
+
+    /// Ends every reading, and lets the monitor's threads end.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.tell(&Told::Nothing);
+    }
+
+    /// What the background did, by catalog.
+    pub(crate) fn stats(&self) -> BTreeMap<Catalog, CatalogStats> {
+        lock(&self.stats).clone()
+    }
+
+    pub(super) fn count(&self, catalog: Catalog, change: impl FnOnce(&mut CatalogStats)) {
+        change(lock(&self.stats).entry(catalog).or_default());
+    }
+
+    pub(super) fn set_watched(&self, catalog: Catalog, watched: usize, unwatched: usize) {
+        self.count(catalog, |stats| {
+            (stats.watched, stats.unwatched) = (watched, unwatched)
+        });
+    }
+
+    /// The system lets no more folders be watched: said once a handle.
+    pub(super) fn watch_limit_met(&self) {
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            log::warn!(target: "upstream", "the system's limit of watched folders is met: the others are looked at every interval alone");
+        }
+    }
+
+    /// The agent's home, when the host named it.
+    pub(super) fn root(&self, catalog: Catalog) -> Option<PathBuf> {
+        let named = match catalog {
+            Catalog::Claude => &self.roots.claude,
+            Catalog::Codex => &self.roots.codex,
+            Catalog::Opencode => &self.roots.opencode,
+            Catalog::Pi => &self.roots.pi,
+        };
+        named.as_ref().map(PathBuf::from)
+    }
+}

@@ -1,0 +1,1144 @@
+//! Upstream sessions through the Rust API, on files in the shapes that the
+//! agents write.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use session_awareness::*;
+use tempfile::TempDir;
+
+const MANAGER: &str = "agent:main:main";
+const SESSION: &str = "agent:main:up";
+
+/// A database, and a folder for what the agents write.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        let path = self.folder.path().join("agents").join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        path
+    }
+
+    fn database(&self) -> PathBuf {
+        self.folder.path().join("awareness.db")
+    }
+
+    fn config(&self) -> Config {
+        let root = |name: &str| {
+            Some(
+                self.folder
+                    .path()
+                    .join("agents")
+                    .join(name)
+                    .to_str()
+                    .unwrap()
+                    .to_owned(),
+            )
+        };
+        let roots = Roots {
+            claude: root("claude"),
+            codex: root("codex"),
+            opencode: root("opencode"),
+            pi: root("pi"),
+        };
+        let monitor = MonitorConfig {
+            enabled: Some(false),
+            roots: Some(roots),
+            ..MonitorConfig::default()
+        };
+        Config {
+            monitor: Some(monitor),
+            ..Config::new(self.database().to_str().unwrap())
+        }
+    }
+
+    fn open(&self) -> Awareness {
+        let aware = Awareness::open(self.config()).unwrap();
+        aware.watch(Watch::new(MANAGER, SESSION)).unwrap();
+        aware
+    }
+
+    /// With the background on, and an interval that no test lives to see.
+    fn open_watching(&self, interval_ms: u64, file_events: bool) -> Awareness {
+        let mut config = self.config();
+        let monitor = config.monitor.as_mut().unwrap();
+        monitor.enabled = Some(true);
+        monitor.interval_ms = Some(interval_ms);
+        monitor.initial_delay_ms = Some(0);
+        monitor.file_events = Some(file_events);
+        let aware = Awareness::open(config).unwrap();
+        aware.watch(Watch::new(MANAGER, SESSION)).unwrap();
+        aware
+    }
+}
+
+fn append(path: &Path, rows: &[Value]) {
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .unwrap();
+    let text: String = rows.iter().map(|row| format!("{row}\n")).collect();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+/// A number that no other call in this process was given.
+fn fresh() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(1);
+    LAST.fetch_add(1, Ordering::Relaxed)
+}
+
+fn claude(text: &str) -> Value {
+    claude_row(&format!("u-{}", fresh()), text)
+}
+
+fn claude_row(uuid: &str, text: &str) -> Value {
+    json!({"type": "user", "uuid": uuid, "sessionId": "s", "timestamp": now(), "origin": {"kind": "human"},
+           "message": {"role": "user", "content": text}})
+}
+
+fn answer() -> Value {
+    json!({"type": "assistant", "uuid": format!("a-{}", fresh()), "timestamp": now(),
+           "message": {"role": "assistant", "content": [{"type": "text", "text": "done"}]}})
+}
+
+fn codex(kind: &str, payload: Value) -> Value {
+    json!({"timestamp": now(), "type": kind, "payload": payload})
+}
+
+fn codex_prompt(text: &str) -> Value {
+    codex(
+        "event_msg",
+        json!({"type": "user_message", "message": text}),
+    )
+}
+
+fn codex_meta(thread: &str) -> Value {
+    codex(
+        "session_meta",
+        json!({"id": thread, "source": "cli", "originator": "codex-tui", "cwd": "/home/dev"}),
+    )
+}
+
+fn pi_header(version: u64) -> Value {
+    json!({"type": "session", "version": version, "id": "p-1", "timestamp": now(), "cwd": "/home/dev"})
+}
+
+fn pi_prompt(text: &str) -> Value {
+    json!({"type": "message", "id": format!("{:08x}", fresh()), "parentId": null, "timestamp": now(),
+           "message": {"role": "user", "content": [{"type": "text", "text": text}]}})
+}
+
+/// Now, a moment later at each call, as the agents write it.
+fn now() -> String {
+    jiff::Timestamp::from_millisecond(now_ms())
+        .unwrap()
+        .to_string()
+}
+
+fn now_ms() -> i64 {
+    use std::time::{SystemTime, UNIX_EPOCH};
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    since.as_millis() as i64 + fresh() as i64
+}
+
+fn adopt(aware: &Awareness, catalog: Catalog, source: &Path) -> Adopted {
+    aware
+        .adopt(Adopt::new(SESSION, catalog, source.to_str().unwrap()))
+        .unwrap()
+}
+
+fn adopt_from_start(aware: &Awareness, key: &str, catalog: Catalog, source: &Path) -> Adopted {
+    let request = Adopt {
+        baseline: Some(Baseline::Start),
+        ..Adopt::new(key, catalog, source.to_str().unwrap())
+    };
+    aware.adopt(request).unwrap()
+}
+
+fn scan(aware: &Awareness) -> Vec<(OutcomeKind, u64)> {
+    let outcomes = aware.scan(Scan::default()).unwrap().outcomes;
+    outcomes
+        .iter()
+        .map(|outcome| (outcome.outcome, outcome.human_turns))
+        .collect()
+}
+
+fn kinds(aware: &Awareness) -> Vec<Kind> {
+    aware
+        .events(EventsRequest::default())
+        .unwrap()
+        .events
+        .iter()
+        .map(|event| event.kind)
+        .collect()
+}
+
+/// How many human turns the log tells of.
+fn told(aware: &Awareness) -> u64 {
+    let request = EventsRequest {
+        kinds: Some(vec![Kind::HumanDirectMessage]),
+        limit: Some(1_000),
+        ..Default::default()
+    };
+    let events = aware.events(request).unwrap().events;
+    events
+        .iter()
+        .map(|event| {
+            event
+                .payload
+                .as_ref()
+                .and_then(PublicPayload::turns)
+                .unwrap_or(1)
+        })
+        .sum()
+}
+
+/// How many rounds the background has made for the catalog.
+fn passes(aware: &Awareness, catalog: &str) -> u64 {
+    aware
+        .stats()
+        .unwrap()
+        .scans
+        .get(catalog)
+        .map_or(0, |scans| scans.passes)
+}
+
+fn wakes(aware: &Awareness, timeout_ms: u64) -> usize {
+    aware
+        .wait_wakes(WaitWakes {
+            timeout_ms,
+            max: None,
+        })
+        .unwrap()
+        .wakes
+        .len()
+}
+
+fn drain(aware: &Awareness) -> usize {
+    aware
+        .drain_notices(DrainNotices::new(MANAGER))
+        .unwrap()
+        .notices
+        .len()
+}
+
+fn until(mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "it did not come to that in 20 s");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+use OutcomeKind::{Activity, Deferred, Missing, Replaced, Unchanged};
+
+// ---- turns -----------------------------------------------------------------
+
+#[test]
+fn what_was_there_at_the_adoption_is_not_told_and_what_comes_is_once() {
+    let place = Place::new();
+    let aware = place.open();
+    for (catalog, file, head, prompt) in [
+        (
+            Catalog::Claude,
+            "a.jsonl",
+            vec![],
+            claude as fn(&str) -> Value,
+        ),
+        (
+            Catalog::Codex,
+            "rollout-1.jsonl",
+            vec![codex_meta("t-1")],
+            codex_prompt,
+        ),
+        (Catalog::Pi, "p.jsonl", vec![pi_header(3)], pi_prompt),
+    ] {
+        let path = place.path(file);
+        append(&path, &head);
+        append(&path, &[prompt("before")]);
+        adopt(&aware, catalog, &path);
+        assert_eq!(scan(&aware), [(Unchanged, 0)], "{catalog:?}");
+        append(&path, &[prompt("after")]);
+        assert_eq!(scan(&aware), [(Activity, 1)], "{catalog:?}");
+        assert_eq!(scan(&aware), [(Unchanged, 0)], "{catalog:?}");
+        assert_eq!(drain(&aware), 1, "{catalog:?}");
+        append(&path, &[prompt("one"), prompt("two")]);
+        assert_eq!(scan(&aware), [(Activity, 2)], "{catalog:?}");
+        assert_eq!(drain(&aware), 1, "{catalog:?}");
+        aware.release(SessionRef::new(SESSION)).unwrap();
+    }
+    assert_eq!(told(&aware), 9);
+}
+
+#[test]
+fn a_copy_in_another_file_is_told_once_and_two_links_on_one_file_are_each_told() {
+    let place = Place::new();
+    let aware = place.open();
+    let (first, fork) = (place.path("first.jsonl"), place.path("fork.jsonl"));
+    let rows = [claude("one"), claude("two")];
+    append(&first, &rows);
+    append(&fork, &rows);
+    append(&fork, &[claude("of the fork")]);
+    for key in ["agent:main:a", "agent:main:c", "agent:main:b"] {
+        aware.watch(Watch::new(MANAGER, key)).unwrap();
+    }
+    adopt_from_start(&aware, "agent:main:a", Catalog::Claude, &first);
+    assert_eq!(scan(&aware), [(Activity, 2)]);
+    adopt_from_start(&aware, "agent:main:b", Catalog::Claude, &fork);
+    assert_eq!(scan(&aware), [(Unchanged, 0), (Activity, 1)]);
+    adopt_from_start(&aware, "agent:main:c", Catalog::Claude, &first);
+    assert_eq!(
+        scan(&aware),
+        [(Unchanged, 0), (Unchanged, 0), (Activity, 2)]
+    );
+    // A session that is forgotten takes its own memory along, not that of others.
+    aware
+        .session_delete(SessionDelete {
+            session_key: "agent:main:b".into(),
+            agent_id: None,
+        })
+        .unwrap();
+    aware.watch(Watch::new(MANAGER, "agent:main:b")).unwrap();
+    adopt_from_start(&aware, "agent:main:b", Catalog::Claude, &fork);
+    assert_eq!(scan(&aware)[1], (Activity, 1));
+}
+
+#[test]
+fn a_link_that_is_made_again_tells_nothing_twice() {
+    let place = Place::new();
+    let aware = place.open();
+    let path = place.path("a.jsonl");
+    append(&path, &[claude("one")]);
+    let first = adopt_from_start(&aware, SESSION, Catalog::Claude, &path);
+    assert_eq!(scan(&aware), [(Activity, 1)]);
+    let again = adopt_from_start(&aware, SESSION, Catalog::Claude, &path);
+    assert_eq!(again.event, first.event);
+    assert_eq!(scan(&aware), [(Unchanged, 0)]);
+    assert!(aware.release(SessionRef::new(SESSION)).unwrap().released);
+    assert!(!aware.release(SessionRef::new(SESSION)).unwrap().released);
+    append(&path, &[claude("two")]);
+    let anew = adopt_from_start(&aware, SESSION, Catalog::Claude, &path);
+    assert!(anew.event.sequence > first.event.sequence);
+    assert_eq!(scan(&aware), [(Activity, 1)]);
+    assert_eq!(told(&aware), 2);
+}
+
+#[test]
+fn the_hosts_own_messages_are_known_the_newest_ten_of_them() {
+    let place = Place::new();
+    let aware = place.open();
+    let path = place.path("a.jsonl");
+    append(&path, &[]);
+    adopt(&aware, Catalog::Claude, &path);
+    let own = |text: &str| {
+        let request = OwnMessage {
+            session_key: SESSION.into(),
+            agent_id: None,
+            text: text.into(),
+        };
+        assert!(aware.own_message(request).unwrap().remembered);
+    };
+    (0..11).for_each(|n| own(&format!("message  {n}\n")));
+    append(
+        &path,
+        &[
+            claude("message 0"),
+            claude(" message 1"),
+            claude("message 1"),
+            claude("message 10"),
+        ],
+    );
+    // The oldest of eleven is forgotten; a match does not use a message up.
+    assert_eq!(scan(&aware), [(Activity, 1)]);
+    assert_eq!(told(&aware), 1);
+}
+
+#[test]
+fn nobody_watching_nothing_is_recorded_and_nothing_told_later() {
+    let place = Place::new();
+    let aware = Awareness::open(place.config()).unwrap();
+    let path = place.path("a.jsonl");
+    append(&path, &[]);
+    adopt(&aware, Catalog::Claude, &path);
+    append(&path, &[claude("one")]);
+    assert_eq!(scan(&aware), [(Activity, 1)]);
+    aware.watch(Watch::new(MANAGER, SESSION)).unwrap();
+    assert_eq!(scan(&aware), [(Unchanged, 0)]);
+    assert_eq!(kinds(&aware), [Kind::Adopted]);
+}
+
+#[test]
+fn a_turn_of_a_long_past_is_stored_with_the_clamped_time() {
+    let place = Place::new();
+    let aware = place.open();
+    let path = place.path("a.jsonl");
+    let mut row = claude("one");
+    row["timestamp"] = json!("2020-01-01T00:00:00.000Z");
+    append(&path, &[row]);
+    adopt_from_start(&aware, SESSION, Catalog::Claude, &path);
+    scan(&aware);
+    let events = aware.events(EventsRequest::default()).unwrap().events;
+    assert!(events[1].occurred_at > 1_700_000_000_000);
+}
+
+// ---- the file ----------------------------------------------------------------
+
+#[test]
+fn a_file_that_was_rewritten_or_cut_tells_nothing_twice_and_loses_nothing() {
+    let place = Place::new();
+    let aware = place.open();
+    let path = place.path("a.jsonl");
+    let rows = [claude("one"), answer(), claude("two"), answer()];
+    append(&path, &rows);
+    adopt_from_start(&aware, SESSION, Catalog::Claude, &path);
+    assert_eq!(scan(&aware), [(Activity, 2)]);
+    // Cut in place.
+    std::fs::write(&path, format!("{}\n", rows[0])).unwrap();
+    assert_eq!(scan(&aware), [(Replaced, 0)]);
+    // The same size, another content.
+    append(&path, &[claude("three")]);
+    assert_eq!(scan(&aware), [(Activity, 1)]);
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(
+        &path,
+        text.replace("three", "seven").replace("\"u-", "\"v-"),
+    )
+    .unwrap();
+    assert_eq!(scan(&aware), [(Replaced, 2)]);
+    // Another file at the same path.
+    let other = place.path("other.jsonl");
+    append(&other, &[rows[0].clone(), claude("four")]);
+    std::fs::rename(&other, &path).unwrap();
+    assert_eq!(scan(&aware), [(Replaced, 1)]);
+    assert_eq!(scan(&aware), [(Unchanged, 0)]);
+}
+
+#[test]
+fn a_file_rewritten_in_place_while_it_is_read_is_read_anew() {
+    let place = Place::new();
+    let aware = place.open();
+    let path = place.path("a.jsonl");
+    let row = format!("{}\n", answer());
+    std::fs::write(&path, row.repeat((160 << 20) / row.len())).unwrap();
+    adopt_from_start(&aware, SESSION, Catalog::Claude, &path);
+    std::thread::scope(|scope| {
+        let scanning = scope.spawn(|| aware.scan(Scan::default()).unwrap());
+        // The first slice of several is stored.
+        until(|| scanning.is_finished() || aware.stats().unwrap().wal_bytes > 0);
+        let rows: String = (0..5).map(|_| format!("{}\n", claude("typed"))).collect();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, rows.as_bytes(), 0).unwrap();
+        scanning.join().unwrap();
+    });
+    scan(&aware);
+    assert_eq!(told(&aware), 5);
+}
+
+#[test]
+fn a_file_of_codex_is_followed_to_the_archive_and_into_its_compressed_form() {
+    let place = Place::new();
+    let aware = place.open();
+    let thread = "01a22c79-48ed-7480-a102-2d91c8ce991a";
+    let name = format!("rollout-2026-11-30T12-41-15-{thread}.jsonl");
+    let live = place.path(&format!("codex/sessions/2026/11/30/{name}"));
+    let archived = place.path(&format!("codex/archived_sessions/{name}"));
+    append(&live, &[codex_meta(thread), codex_prompt("one")]);
+    adopt_from_start(&aware, SESSION, Catalog::Codex, &live);
+    assert_eq!(scan(&aware), [(Activity, 1)]);
+    std::fs::rename(&live, &archived).unwrap();
+    assert_eq!(scan(&aware), [(Unchanged, 0)]);
+    append(&archived, &[codex_prompt("two")]);
+    assert_eq!(scan(&aware), [(Activity, 1)]);
+    let links = aware.links(LinksRequest::default()).unwrap().links;
+    assert_eq!(links[0].source.as_deref(), archived.to_str());
+    let packed = zstd::encode_all(std::fs::File::open(&archived).unwrap(), 3).unwrap();
+    std::fs::write(archived.with_extension("jsonl.zst"), packed).unwrap();
+    std::fs::remove_file(&archived).unwrap();
+    let outcome = scan(&aware);
+    assert_eq!(outcome[0].1, 0, "{outcome:?}");
+    assert_ne!(outcome[0].0, Missing);
+    assert_eq!(told(&aware), 2);
+}
+
+#[test]
+fn a_thread_of_codex_that_goes_on_in_another_file_is_followed() {
+    let place = Place::new();
+    let aware = place.open();
+    let thread = "01a22c79-48ed-7480-a102-2d91c8ce991a";
+    let folder = "codex/sessions/2026/11/30";
+    let first = place.path(&format!(
+        "{folder}/rollout-2026-11-30T12-41-15-{thread}.jsonl"
+    ));
+    append(&first, &[codex_meta(thread), codex_prompt("one")]);
+    let adopted = adopt(&aware, Catalog::Codex, &first);
+    let segment = place.path(&format!(
+        "{folder}/rollout-2026-11-30T12-50-00-{thread}_01a22c79-e5e6-7ec1-b702-5e5662169828.jsonl"
+    ));
+    let mut meta = codex_meta(thread);
+    meta["payload"]["history_base"] = json!({"thread_id": thread, "end_ordinal_exclusive": 3});
+    append(&segment, &[meta, codex_prompt("edited")]);
+    assert_eq!(scan(&aware), [(Activity, 1)]);
+    append(&segment, &[codex_prompt("and on")]);
+    // The host names it as it did before: it is the same session.
+    let again = adopt(&aware, Catalog::Codex, &first);
+    assert_eq!(again.event.sequence, adopted.event.sequence);
+    assert_eq!(scan(&aware), [(Activity, 1)]);
+    std::fs::remove_file(&first).unwrap();
+    assert_eq!(adopt(&aware, Catalog::Codex, &first).event, again.event);
+}
+
+#[test]
+fn three_misses_in_a_row_end_a_link_and_are_counted_over_restarts() {
+    let place = Place::new();
+    let mut aware = place.open();
+    let path = place.path("a.jsonl");
+    let away = place.path("away");
+    append(&path, &[claude("one")]);
+    adopt(&aware, Catalog::Claude, &path);
+    let missing =
+        |aware: &Awareness| aware.links(LinksRequest::default()).unwrap().links[0].missing;
+    std::fs::rename(&path, &away).unwrap();
+    assert_eq!(scan(&aware), [(Missing, 0)]);
+    assert_eq!(scan(&aware), [(Missing, 0)]);
+    assert_eq!(missing(&aware), 2);
+    std::fs::rename(&away, &path).unwrap();
+    assert_eq!(scan(&aware), [(Unchanged, 0)]);
+    assert_eq!(missing(&aware), 0);
+    std::fs::rename(&path, &away).unwrap();
+    for _ in 0..2 {
+        assert_eq!(scan(&aware), [(Missing, 0)]);
+        aware.close().unwrap();
+        aware = place.open();
+    }
+    assert_eq!(scan(&aware), [(Missing, 0)]);
+    assert_eq!(kinds(&aware), [Kind::Adopted, Kind::UpstreamMissing]);
+    assert!(scan(&aware).is_empty());
+    assert_eq!(drain(&aware), 1);
+    // Resumed later, it is a new link with a count of its own.
+    std::fs::rename(&away, &path).unwrap();
+    adopt(&aware, Catalog::Claude, &path);
+    assert_eq!(missing(&aware), 0);
+}
+
+#[test]
+fn a_source_that_cannot_be_read_is_an_error_and_no_miss() {
+    let place = Place::new();
+    let aware = place.open();
+    let path = place.path("folder/a.jsonl");
+    append(&path, &[claude("one")]);
+    adopt(&aware, Catalog::Claude, &path);
+    // Not even root can look into what is no folder, or follow a link to itself.
+    std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(path.parent().unwrap(), path.parent().unwrap()).unwrap();
+    let outcome = &aware.scan(Scan::default()).unwrap().outcomes[0];
+    assert_eq!(outcome.outcome, OutcomeKind::Error);
+    assert!(outcome.message.is_some());
+    assert_eq!(
+        aware.links(LinksRequest::default()).unwrap().links[0].missing,
+        0
+    );
+}
+
+// ---- runs, other hosts ---------------------------------------------------------
+
+#[test]
+fn while_the_host_runs_a_session_it_is_deferred_and_nothing_is_lost() {
+    let place = Place::new();
+    let aware = place.open();
+    let other = Awareness::open(place.config()).unwrap();
+    let path = place.path("a.jsonl");
+    append(&path, &[]);
+    adopt(&aware, Catalog::Claude, &path);
+    let run = |handle: &Awareness, active| {
+        let request = SetRunActive {
+            session_key: SESSION.into(),
+            agent_id: None,
+            active,
+        };
+        assert_eq!(handle.set_run_active(request).unwrap().active, active);
+    };
+    run(&other, true);
+    append(&path, &[claude("one")]);
+    assert_eq!(scan(&aware), [(Deferred, 0)]);
+    // Another handle's mark is not this one's to take away.
+    run(&aware, false);
+    assert_eq!(scan(&aware), [(Deferred, 0)]);
+    other.close().unwrap();
+    assert_eq!(scan(&aware), [(Activity, 1)]);
+}
+
+#[test]
+fn rows_of_another_host_are_told_once_and_not_those_before_the_adoption() {
+    let place = Place::new();
+    let aware = place.open();
+    let remote = |baseline| Adopt {
+        source: None,
+        thread_id: Some("t-9".into()),
+        host_id: Some("node:n1".into()),
+        baseline: Some(baseline),
+        ..Adopt::new(SESSION, Catalog::Claude, "")
+    };
+    aware.adopt(remote(Baseline::Now)).unwrap();
+    let feed = |rows: &[&Value]| {
+        let rows = rows
+            .iter()
+            .map(|row| serde_json::value::to_raw_value(row).unwrap())
+            .collect();
+        let request = Feed {
+            session_key: SESSION.into(),
+            agent_id: None,
+            rows: Some(rows),
+            missing: None,
+        };
+        let outcome = aware.feed(request).unwrap();
+        (outcome.outcome, outcome.human_turns)
+    };
+    let mut old = claude("old");
+    old["timestamp"] = json!("2020-01-01T00:00:00.000Z");
+    let new = claude("new");
+    assert_eq!(feed(&[&old]).1, 0);
+    assert_eq!(feed(&[&old, &new]), (Activity, 1));
+    assert_eq!(feed(&[&old, &new]).1, 0);
+    let gone = || {
+        let request = Feed {
+            session_key: SESSION.into(),
+            agent_id: None,
+            rows: None,
+            missing: Some(true),
+        };
+        aware.feed(request).map(|outcome| outcome.outcome)
+    };
+    assert_eq!(gone().unwrap(), Missing);
+    assert_eq!(gone().unwrap(), Missing);
+    feed(&[]);
+    for _ in 0..3 {
+        assert_eq!(gone().unwrap(), Missing);
+    }
+    assert_eq!(gone().unwrap_err().code, Code::NotFound);
+    assert_eq!(kinds(&aware).last(), Some(&Kind::UpstreamMissing));
+}
+
+#[test]
+fn what_cannot_be_adopted_is_told_with_its_field() {
+    let place = Place::new();
+    let aware = place.open();
+    let path = place.path("a.jsonl");
+    append(&path, &[]);
+    let source = path.to_str().unwrap();
+    let folder = path.parent().unwrap().to_str().unwrap();
+    let bare = |catalog| Adopt {
+        source: None,
+        ..Adopt::new(SESSION, catalog, "")
+    };
+    for (request, code, field) in [
+        (
+            Adopt::new(SESSION, Catalog::Claude, format!("{source}.none")),
+            Code::NotFound,
+            "source",
+        ),
+        (
+            Adopt::new(SESSION, Catalog::Claude, folder),
+            Code::NotFound,
+            "source",
+        ),
+        (bare(Catalog::Claude), Code::InvalidArgument, "source"),
+        (
+            Adopt {
+                thread_id: Some("none".into()),
+                ..bare(Catalog::Pi)
+            },
+            Code::NotFound,
+            "threadId",
+        ),
+        (
+            Adopt::new(SESSION, Catalog::Opencode, source),
+            Code::InvalidArgument,
+            "threadId",
+        ),
+        (
+            Adopt {
+                thread_id: Some("x".repeat(513)),
+                ..bare(Catalog::Pi)
+            },
+            Code::InvalidArgument,
+            "threadId",
+        ),
+        (
+            Adopt::new(SESSION, Catalog::Pi, "x".repeat(4_097)),
+            Code::InvalidArgument,
+            "source",
+        ),
+        (
+            Adopt {
+                host_id: Some("node".into()),
+                ..bare(Catalog::Pi)
+            },
+            Code::InvalidArgument,
+            "threadId",
+        ),
+        (
+            Adopt::new("agent:", Catalog::Claude, source),
+            Code::InvalidArgument,
+            "sessionKey",
+        ),
+    ] {
+        let error = aware.adopt(request).unwrap_err();
+        assert_eq!(
+            (error.code, error.field.as_deref()),
+            (code, Some(field)),
+            "{error}"
+        );
+    }
+    assert!(
+        aware
+            .links(LinksRequest::default())
+            .unwrap()
+            .links
+            .is_empty()
+    );
+    assert!(kinds(&aware).is_empty());
+}
+
+#[test]
+fn an_old_file_of_pi_is_adopted_without_a_link() {
+    let place = Place::new();
+    let aware = place.open();
+    let path = place.path("p.jsonl");
+    append(&path, &[pi_header(2), pi_prompt("one")]);
+    let adopted = adopt(&aware, Catalog::Pi, &path);
+    assert_eq!(
+        (adopted.linked, adopted.reason, adopted.link),
+        (false, Some("legacy_format"), None)
+    );
+    assert_eq!(kinds(&aware), [Kind::Adopted]);
+}
+
+#[test]
+fn the_stores_of_all_agents_are_searched_newest_first() {
+    let place = Place::new();
+    let aware = place.open();
+    let thread = "01a22c79-48ed-7480-a102-2d91c8ce991a";
+    let files = [
+        (
+            place.path("claude/projects/-home-dev/11111111-1111-4111-8111-111111111111.jsonl"),
+            vec![claude("one")],
+        ),
+        (
+            place.path(&format!(
+                "codex/sessions/2026/11/30/rollout-2026-11-30T12-41-15-{thread}.jsonl"
+            )),
+            vec![codex_meta(thread)],
+        ),
+        (
+            place.path("pi/sessions/--home-dev--/2026-11-30T12-00-00-000Z_p-1.jsonl"),
+            vec![pi_header(3)],
+        ),
+    ];
+    for (at, (path, rows)) in files.iter().enumerate() {
+        append(path, rows);
+        let time =
+            std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000 + at as u64);
+        OpenOptions::new()
+            .append(true)
+            .open(path)
+            .unwrap()
+            .set_modified(time)
+            .unwrap();
+    }
+    // A file that does not say yet whose it is may be a sub-agent's.
+    let silent = "01a22d1f-c0a5-71d1-aa37-ecfba80dda72";
+    let name = format!("codex/sessions/2026/11/30/rollout-2026-11-30T15-43-05-{silent}.jsonl");
+    append(&place.path(&name), &[]);
+    let store = opencode_store(&place.path("opencode/opencode.db"));
+    opencode_message(&store, "msg_1", "one");
+    let found = aware.discover(Discover::default()).unwrap().sessions;
+    let catalogs: Vec<Catalog> = found.iter().map(|session| session.catalog).collect();
+    assert_eq!(
+        catalogs,
+        [
+            Catalog::Opencode,
+            Catalog::Pi,
+            Catalog::Codex,
+            Catalog::Claude
+        ]
+    );
+    for session in &found {
+        let request = Adopt {
+            source: None,
+            thread_id: Some(session.thread_id.clone()),
+            ..Adopt::new(SESSION, session.catalog, "")
+        };
+        let link = aware.adopt(request).unwrap().link.unwrap();
+        assert_eq!(link.source.as_deref(), Some(session.source.as_str()));
+    }
+    let page = aware
+        .discover(Discover {
+            limit: Some(1),
+            offset: Some(3),
+            ..Discover::default()
+        })
+        .unwrap();
+    assert!(page.sessions[0].adopted && !page.more);
+    assert!(
+        !aware
+            .discover(Discover {
+                limit: Some(1),
+                ..Discover::default()
+            })
+            .unwrap()
+            .sessions[0]
+            .adopted
+    );
+}
+
+// ---- OpenCode -------------------------------------------------------------------
+
+const OPENCODE_THREAD: &str = "ses_1";
+
+fn opencode_store(path: &Path) -> rusqlite::Connection {
+    let conn = rusqlite::Connection::open(path).unwrap();
+    conn.execute_batch(
+        "PRAGMA journal_mode = WAL;
+         CREATE TABLE session (id TEXT PRIMARY KEY, project_id TEXT, parent_id TEXT, slug TEXT, directory TEXT,
+           title TEXT, version TEXT, revert TEXT, time_created INTEGER, time_updated INTEGER, time_archived INTEGER);
+         CREATE TABLE message (id TEXT PRIMARY KEY, session_id TEXT, time_created INTEGER, time_updated INTEGER, data TEXT);
+         CREATE TABLE part (id TEXT PRIMARY KEY, message_id TEXT, session_id TEXT, time_created INTEGER,
+           time_updated INTEGER, data TEXT);",
+    )
+    .unwrap();
+    conn.execute(
+        "INSERT INTO session(id, project_id, directory, title, version, time_created, time_updated)
+         VALUES (?1, 'p', '/home/dev', 't', '1.18.33', 1700000000000, 1700000000000)",
+        [OPENCODE_THREAD],
+    )
+    .unwrap();
+    conn
+}
+
+fn opencode_message(conn: &rusqlite::Connection, id: &str, text: &str) {
+    opencode_message_at(conn, id, text, now_ms());
+}
+
+fn opencode_message_at(conn: &rusqlite::Connection, id: &str, text: &str, time: i64) {
+    let data = json!({"role": "user", "time": {"created": time}}).to_string();
+    conn.execute(
+        "INSERT INTO message VALUES (?1, ?2, ?3, ?3, ?4)",
+        rusqlite::params![id, OPENCODE_THREAD, time, data],
+    )
+    .unwrap();
+    let part = json!({"type": "text", "text": text}).to_string();
+    conn.execute(
+        "INSERT INTO part VALUES ('prt_' || ?1, ?1, ?2, ?3, ?3, ?4)",
+        rusqlite::params![id, OPENCODE_THREAD, time, part],
+    )
+    .unwrap();
+    conn.execute("UPDATE session SET time_updated = ?1", [time])
+        .unwrap();
+}
+
+#[test]
+fn a_session_of_opencode_is_told_once_with_what_is_only_in_the_wal() {
+    let place = Place::new();
+    let aware = place.open();
+    let source = place.path("opencode/opencode.db");
+    let store = opencode_store(&source);
+    opencode_message_at(&store, "msg_1", "before", now_ms() - 60_000);
+    let request = Adopt {
+        thread_id: Some(OPENCODE_THREAD.into()),
+        ..Adopt::new(SESSION, Catalog::Opencode, source.to_str().unwrap())
+    };
+    aware.adopt(request.clone()).unwrap();
+    assert_eq!(scan(&aware), [(Unchanged, 0)]);
+    opencode_message(&store, "msg_2", "after");
+    assert_eq!(scan(&aware), [(Activity, 1)]);
+    assert_eq!(scan(&aware), [(Unchanged, 0)]);
+    aware
+        .own_message(OwnMessage {
+            session_key: SESSION.into(),
+            agent_id: None,
+            text: "run the tests".into(),
+        })
+        .unwrap();
+    opencode_message(&store, "msg_3", "\"run the tests\"");
+    assert_eq!(scan(&aware), [(Activity, 0)]);
+    // Adopted while the host runs it: the baseline waits, and what is typed then is no part of it.
+    let run = |active| {
+        let request = SetRunActive {
+            session_key: SESSION.into(),
+            agent_id: None,
+            active,
+        };
+        aware.set_run_active(request).unwrap();
+    };
+    aware.release(SessionRef::new(SESSION)).unwrap();
+    run(true);
+    aware.adopt(request.clone()).unwrap();
+    opencode_message(&store, "msg_4", "meanwhile");
+    run(false);
+    aware.adopt(request.clone()).unwrap();
+    scan(&aware);
+    assert_eq!(told(&aware), 2);
+    store.execute("DELETE FROM session", []).unwrap();
+    for _ in 0..3 {
+        assert_eq!(scan(&aware), [(Missing, 0)]);
+    }
+    assert_eq!(told(&aware), 2);
+    let error = aware.adopt(request).unwrap_err();
+    assert_eq!(error.code, Code::NotFound);
+}
+
+// ---- the background ---------------------------------------------------------------
+
+#[test]
+fn the_background_is_told_by_file_events_of_every_agent() {
+    let place = Place::new();
+    let aware = place.open_watching(3_600_000, true);
+    let thread = "01a22c79-48ed-7480-a102-2d91c8ce991a";
+    for (catalog, file, head, prompt) in [
+        (
+            Catalog::Claude,
+            "a.jsonl".to_owned(),
+            vec![],
+            claude as fn(&str) -> Value,
+        ),
+        (
+            Catalog::Codex,
+            format!("codex/sessions/2026/11/30/rollout-2026-11-30T12-41-15-{thread}.jsonl"),
+            vec![codex_meta(thread)],
+            codex_prompt,
+        ),
+        (
+            Catalog::Pi,
+            "p.jsonl".to_owned(),
+            vec![pi_header(3)],
+            pi_prompt,
+        ),
+    ] {
+        let path = place.path(&file);
+        append(&path, &head);
+        adopt(&aware, catalog, &path);
+        for _ in 0..3 {
+            append(&path, &[prompt("typed")]);
+            assert_eq!(
+                wakes(&aware, 20_000),
+                1,
+                "{catalog:?} {:?} {:?}",
+                aware.stats(),
+                aware.links(LinksRequest::default())
+            );
+            assert_eq!(drain(&aware), 1);
+        }
+    }
+    let source = place.path("opencode/opencode.db");
+    let store = opencode_store(&source);
+    let request = Adopt {
+        thread_id: Some(OPENCODE_THREAD.into()),
+        ..Adopt::new(SESSION, Catalog::Opencode, source.to_str().unwrap())
+    };
+    aware.adopt(request).unwrap();
+    for n in 0..3 {
+        opencode_message(&store, &format!("msg_{n}"), &format!("typed {n}"));
+        assert_eq!(wakes(&aware, 20_000), 1);
+        assert_eq!(drain(&aware), 1);
+    }
+    let stats = aware.stats().unwrap();
+    assert_eq!((stats.file_events, stats.links), (FileEvents::Full, 1));
+    assert!(passes(&aware, "claude") >= 1);
+}
+
+#[test]
+fn reading_a_store_of_opencode_does_not_wake_the_background() {
+    let place = Place::new();
+    let aware = place.open_watching(3_600_000, true);
+    let source = place.path("opencode/opencode.db");
+    let store = opencode_store(&source);
+    let request = Adopt {
+        thread_id: Some(OPENCODE_THREAD.into()),
+        ..Adopt::new(SESSION, Catalog::Opencode, source.to_str().unwrap())
+    };
+    aware.adopt(request).unwrap();
+    opencode_message(&store, "msg_1", "typed");
+    assert_eq!(wakes(&aware, 20_000), 1);
+    let passes = || passes(&aware, "opencode");
+    // Quiet when two readings a second apart say the same; a store that woke itself would never be.
+    let mut last = passes();
+    until(|| {
+        std::thread::sleep(Duration::from_secs(1));
+        std::mem::replace(&mut last, passes()) == last
+    });
+}
+
+#[test]
+fn the_interval_finds_what_no_event_told_and_counts_one_miss_each() {
+    let place = Place::new();
+    let aware = place.open_watching(300, false);
+    let path = place.path("a.jsonl");
+    append(&path, &[]);
+    adopt(&aware, Catalog::Claude, &path);
+    append(&path, &[claude("one")]);
+    assert_eq!(wakes(&aware, 20_000), 1);
+    assert_eq!(aware.stats().unwrap().file_events, FileEvents::Off);
+    // A second process, with rounds of its own, does not double the misses.
+    let _other = place.open_watching(300, false);
+    let began = Instant::now();
+    std::fs::remove_file(&path).unwrap();
+    until(|| kinds(&aware).contains(&Kind::UpstreamMissing));
+    assert!(
+        began.elapsed() >= Duration::from_millis(600),
+        "three misses are at least two intervals"
+    );
+}
+
+#[test]
+fn a_run_that_ends_has_its_session_looked_at() {
+    let place = Place::new();
+    let aware = place.open_watching(3_600_000, true);
+    let path = place.path("a.jsonl");
+    append(&path, &[]);
+    adopt(&aware, Catalog::Claude, &path);
+    let run = |active| {
+        let request = SetRunActive {
+            session_key: SESSION.into(),
+            agent_id: None,
+            active,
+        };
+        aware.set_run_active(request).unwrap();
+    };
+    run(true);
+    let passes = || passes(&aware, "claude");
+    let before = passes();
+    append(&path, &[claude("one")]);
+    until(|| passes() > before);
+    assert_eq!(told(&aware), 0);
+    run(false);
+    assert_eq!(wakes(&aware, 20_000), 1);
+}
+
+#[test]
+fn closing_does_not_wait_for_a_long_reading() {
+    let place = Place::new();
+    let aware = place.open_watching(3_600_000, true);
+    let path = place.path("a.jsonl");
+    let row = format!("{}\n", answer());
+    std::fs::write(&path, row.repeat((256 << 20) / row.len())).unwrap();
+    adopt_from_start(&aware, SESSION, Catalog::Claude, &path);
+    std::thread::scope(|scope| {
+        let scanning = scope.spawn(|| aware.scan(Scan::default()));
+        until(|| {
+            aware
+                .stats()
+                .is_ok_and(|stats| stats.scans.contains_key("claude"))
+        });
+        aware.close().unwrap();
+        // It came to an end, or was told to stop; both are answers.
+        if let Err(error) = scanning.join().unwrap() {
+            assert_eq!(error.code, Code::Closed);
+        }
+    });
+}
+
+// ---- what must not get out -----------------------------------------------------------
+
+static LINES: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());
+
+struct Listening;
+
+impl log::Log for Listening {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        let mut lines = LINES.lock().unwrap();
+        lines.push_str(&format!("{} {}\n", record.target(), record.args()));
+    }
+
+    fn flush(&self) {}
+}
+
+#[test]
+fn text_of_a_transcript_reaches_no_database_no_log_line_and_no_error() {
+    const CANARY: &str = "canary-9f3a";
+    log::set_logger(&Listening).unwrap();
+    log::set_max_level(log::LevelFilter::Trace);
+    let place = Place::new();
+    let aware = place.open();
+    let mut said = String::new();
+    for (at, (catalog, head, prompt)) in [
+        (Catalog::Claude, vec![], claude as fn(&str) -> Value),
+        (Catalog::Codex, vec![codex_meta("t-1")], codex_prompt),
+        (Catalog::Pi, vec![pi_header(3)], pi_prompt),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = place.path(&format!("{at}.jsonl"));
+        append(&path, &head);
+        append(&path, &[prompt(CANARY)]);
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(
+            format!("{{\"type\":\"user\",\"message\":\"{CANARY}\u{7}\n\"{CANARY}\"\n[{CANARY}\n")
+                .as_bytes(),
+        )
+        .unwrap();
+        adopt_from_start(&aware, SESSION, catalog, &path);
+        append(&path, &[prompt(CANARY), prompt(&format!("/{CANARY}"))]);
+        said += &format!("{:?}", aware.scan(Scan::default()));
+        append(&path, &[prompt(CANARY)]);
+        said += &format!("{:?}", aware.scan(Scan::default()));
+    }
+    let source = place.path("opencode/opencode.db");
+    let store = opencode_store(&source);
+    opencode_message(&store, "msg_1", CANARY);
+    let request = Adopt {
+        thread_id: Some(OPENCODE_THREAD.into()),
+        baseline: Some(Baseline::Start),
+        ..Adopt::new(SESSION, Catalog::Opencode, source.to_str().unwrap())
+    };
+    aware.adopt(request).unwrap();
+    said += &format!("{:?}", aware.scan(Scan::default()));
+    store
+        .execute(
+            "UPDATE message SET data = ?1",
+            [format!("{{\"role\": {CANARY}")],
+        )
+        .unwrap();
+    opencode_message(&store, "msg_2", CANARY);
+    said += &format!("{:?}", aware.scan(Scan::default()));
+    aware
+        .own_message(OwnMessage {
+            session_key: SESSION.into(),
+            agent_id: None,
+            text: CANARY.into(),
+        })
+        .unwrap();
+    said += &format!("{:?}", aware.events(EventsRequest::default()));
+    assert!(told(&aware) >= 4, "{said}");
+    assert!(!said.contains(CANARY), "{said}");
+    for entry in std::fs::read_dir(place.folder.path()).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            let bytes = std::fs::read(&path).unwrap();
+            let found = bytes
+                .windows(CANARY.len())
+                .any(|window| window == CANARY.as_bytes());
+            assert!(!found, "the canary is in {}", path.display());
+        }
+    }
+    let lines = LINES.lock().unwrap();
+    assert!(!lines.contains(CANARY), "{lines}");
+}
