@@ -16,6 +16,7 @@ export SESSION_AWARENESS_LIB := $(CURDIR)/$(LIBRARY)
 
 demo: build
 	$(PYTHON) examples/gateway.py
+	$(PYTHON) examples/terminal.py
 
 test: lint test-rust test-python test-node test-examples conformance
 
@@ -54,16 +55,14 @@ test-examples: build bindings/node/node_modules/ready
 	$(PYTHON) examples/gateway.py > $(EXAMPLES)/python.txt
 	$(NODE) examples/gateway.mjs > $(EXAMPLES)/node.txt
 	cmp $(EXAMPLES)/python.txt $(EXAMPLES)/node.txt
+	$(PYTHON) examples/terminal.py > $(EXAMPLES)/terminal.txt
 
 conformance: build
 	@if [ -f $(SHARED)/conformance/run.py ]; then \
-	  $(PYTHON) $(SHARED)/conformance/run.py --lib $(LIBRARY) $(CONFORMANCE); \
+	  $(PYTHON) $(SHARED)/conformance/run.py --lib $(LIBRARY); \
 	else \
 	  echo "left out: the contract's scenarios, $(SHARED)/conformance is not here"; \
 	fi
-
-# The scenarios of what this version offers.
-CONFORMANCE := $(foreach name,log reconcile notices watch wakes more-core,$(SHARED)/conformance/scenarios/$(name).json)
 
 bench:
 	$(CARGO) bench --locked

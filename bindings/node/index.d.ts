@@ -285,9 +285,21 @@ export interface SessionRow {
   prunedBelow: number;
 }
 
+/** What the background did for the sessions of one agent program since the handle was opened. */
+export interface CatalogScans {
+  /** Rounds in which something was looked at. */
+  passes: number;
+  /** How long the last one took. */
+  lastPassMs: number;
+  /** How long after its first sign the last activity was stored. */
+  lagMs: number;
+}
+
 /** Counters of the handle and its database. */
 export interface Stats {
   events: number;
+  /** Sessions that have a log. */
+  sessions: number;
   watches: number;
   links: number;
   /** Open notices. */
@@ -296,9 +308,24 @@ export interface Stats {
   failedAppends: number;
   /** Events this handle's full queue turned away. */
   shedEvents: number;
+  /** Events this handle queued and did not store yet. */
+  queuedEvents: number;
+  /** Wakes this handle was offered and that nobody took yet. */
+  queuedWakes: number;
   schemaVersion: string;
   /** The database file, as an absolute path. */
   database: string;
+  databaseBytes: number;
+  walBytes: number;
+  /** The library's version. */
+  version: string;
+  /** Whether changes of the agents' files are seen at once: in all folders of linked sources, in some, in none. */
+  fileEvents: 'full' | 'partial' | 'off';
+  /** Folders of linked sources whose changes are seen. */
+  watchedFolders: number;
+  /** Those the system would not watch: what is in them is looked at every interval. */
+  unwatchedFolders: number;
+  scans: { [catalog in Catalog]?: CatalogScans };
   [more: string]: unknown;
 }
 
@@ -306,6 +333,7 @@ export interface Stats {
 export interface Link extends Required<SessionRef> {
   catalog: Catalog;
   threadId: string;
+  /** Its file; absent when it is on another host. */
   source?: string;
   hostId: string;
   adoptedAt: number;
@@ -313,12 +341,12 @@ export interface Link extends Required<SessionRef> {
   missing: number;
 }
 
-/** What became of an `adopt`. */
+/** What became of an `adopt`. `event` is the first one, when the same source was adopted before. */
 export type Adopted =
   | { adopted: true; linked: true; link: Link; event: LogEvent }
-  | { adopted: true; linked: false; reason: 'legacy_format'; event?: LogEvent };
+  | { adopted: true; linked: false; reason: 'legacy_format'; event: LogEvent };
 
-/** A session that `discover` found. */
+/** A session that `discover` found: `adopt` takes its `catalog`, `threadId` and `source`. */
 export interface DiscoveredSession {
   catalog: Catalog;
   threadId: string;
@@ -328,9 +356,13 @@ export interface DiscoveredSession {
   adopted: boolean;
 }
 
-/** What one pass over an adopted session found. `humanTurns` is the sum of the three after it. */
+/**
+ * What one pass over an adopted session found. `humanTurns` is the sum of the three after it; `message` says why it is
+ * an `error`.
+ */
 export interface ScanOutcome extends Required<SessionRef> {
   catalog: Catalog;
+  /** `activity` when there were new rows, whoever wrote them. */
   outcome: 'unchanged' | 'activity' | 'missing' | 'deferred' | 'replaced' | 'error';
   humanTurns: number;
   prompts: number;
@@ -490,8 +522,10 @@ export class Awareness {
 
   /**
    * Links a session to the session of another agent program, to be watched for what people type there. `source` is
-   * its file; with `threadId` alone it is looked up. A library without this part answers `unsupported`, here and in
-   * the methods below.
+   * its file (OpenCode: its `opencode.db` or data folder, with `threadId` beside it); `threadId` alone is looked up.
+   * `baseline` `now`, the default, tells only turns to come, for which the source is read once; `start` tells all.
+   * With a `hostId` other than `local` nothing is looked up, and its rows come by `feed`. The same source again keeps
+   * its position.
    */
   adopt(
     request: SessionRef & {
@@ -506,31 +540,47 @@ export class Awareness {
   /** Ends a link. */
   release(request: SessionRef): Promise<{ released: boolean }>;
 
-  /** The links; `limit` is at most 1,000, which is the default. */
+  /** The links, by session key and agent; `limit` is at most 1,000, which is the default. */
   links(request?: { limit?: number; offset?: number }): Promise<{ links: Link[]; more: boolean }>;
 
-  /** The agent programs' own sessions, newest first; `limit` (default 100) is at most 1,000. */
+  /**
+   * The agent programs' own sessions, newest first; `limit` (default 100) is at most 1,000. They are looked for in
+   * `monitor.roots`, else where the programs themselves would keep them.
+   */
   discover(request?: {
     catalog?: Catalog;
     limit?: number;
     offset?: number;
   }): Promise<{ sessions: DiscoveredSession[]; more: boolean }>;
 
-  /** One pass now over the linked sessions, or some of them. */
+  /**
+   * One pass now over the linked sessions, or some of them; the outcomes by session key and agent. The background does
+   * the same by itself as long as `monitor` is enabled.
+   */
   scan(request?: { catalog?: Catalog; sessionKey?: string }): Promise<{ outcomes: ScanOutcome[] }>;
 
-  /** While active the session's scans are deferred; nothing is lost. */
+  /**
+   * Says that the host itself runs the session now: until it ends its source is not read. Nothing is lost, what people
+   * typed meanwhile is told afterwards. The mark ends with this handle, or its process, at the latest.
+   */
   setRunActive(request: SessionRef & { active: boolean }): Promise<{ active: boolean }>;
 
-  /** Remembers what the host itself is about to send, which is then no person's turn. Call it before sending. */
+  /**
+   * Remembers what the host itself is about to send, which is then no person's turn. Call it before sending, with the
+   * text as the agent program will store it. A keyed hash is kept, of the newest 10 messages a session.
+   */
   ownMessage(request: SessionRef & { text: string }): Promise<{ remembered: true }>;
 
-  /** Hands over rows of a session on another machine, in order, or tells that it is gone. */
+  /**
+   * Hands over rows of a session on another machine, in order, or tells that it is gone. They are the agent program's
+   * own (OpenCode: `{ info, parts }`); those handed over before may come again.
+   */
   feed(request: SessionRef & ({ rows: readonly unknown[] } | { missing: true })): Promise<ScanOutcome>;
 
   /**
-   * Ends every wait with `closed`, carries out the calls made before it, writes what is queued and closes. Closing
-   * again gives the same promise.
+   * Ends every wait with `closed`, carries out the calls made before it, writes what is queued and closes. What reads
+   * agents' files (`adopt`, `discover`, `scan`) is not waited for, and may be `closed`. Closing again gives the same
+   * promise.
    */
   close(): Promise<void>;
 

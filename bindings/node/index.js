@@ -40,6 +40,9 @@ const VERBS = {
   feed: 'aware_feed',
 };
 
+/** What reads agents' files, which may take long or hang: the library ends it, or leaves it behind, when it closes. */
+const READING = new Set(['aware_adopt', 'aware_discover', 'aware_scan']);
+
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
 // A net, for hosts that forget to close. It holds the handle and its queue, never the object itself.
@@ -141,7 +144,7 @@ export class Awareness {
   async #call(verb, request) {
     this.#checkOpen();
     const call = ffi.call(verb, this.#handle, request);
-    this.#calls.add(call);
+    if (!READING.has(verb)) this.#calls.add(call);
     try {
       return await call;
     } finally {

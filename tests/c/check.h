@@ -74,6 +74,9 @@ static inline void start(int argc, char **argv)
     CHECK(argc >= 2);
     start_watchdog();
     CHECK(chdir(argv[1]) == 0);
+    /* No agent's real store is looked into. */
+    CHECK(setenv("HOME", ".", 1) == 0 && unsetenv("CODEX_HOME") == 0 && unsetenv("CLAUDE_CONFIG_DIR") == 0);
+    CHECK(unsetenv("XDG_DATA_HOME") == 0 && unsetenv("PI_CODING_AGENT_DIR") == 0);
 }
 
 static inline int64_t now_ms(void)

@@ -25,14 +25,15 @@ static const struct {
     {"backup", aware_backup, "{\"path\":\"backup.db\"}"},
     {"maintain", aware_maintain, "{}"},
     {"stats", aware_stats, "{}"},
-    {"adopt", aware_adopt, "{}"},
-    {"release", aware_release, "{}"},
+    {"adopt", aware_adopt, "{\"sessionKey\":\"" CHILD "\",\"catalog\":\"pi\",\"hostId\":\"node\",\"threadId\":\"t\"}"},
+    {"release", aware_release, "{\"sessionKey\":\"" CHILD "\"}"},
     {"links", aware_links, "{}"},
     {"discover", aware_discover, "{}"},
     {"scan", aware_scan, "{}"},
-    {"set_run_active", aware_set_run_active, "{}"},
-    {"own_message", aware_own_message, "{}"},
-    {"feed", aware_feed, "{}"},
+    {"set_run_active", aware_set_run_active, "{\"sessionKey\":\"" CHILD "\",\"active\":true}"},
+    {"own_message", aware_own_message, "{\"sessionKey\":\"" CHILD "\",\"text\":\"x\"}"},
+    /* There may be no link to feed at this point. */
+    {"feed", aware_feed, "{\"sessionKey\":\"" CHILD "\",\"rows\":[]}"},
 };
 
 enum { VERBS = sizeof EVERY_VERB / sizeof EVERY_VERB[0] };

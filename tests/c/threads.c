@@ -112,7 +112,7 @@ static void *every_verb(void *argument)
         } else {
             status = verb(self->handle, EVERY_VERB[at].request, &reply);
         }
-        if (status != AWARE_OK && status != AWARE_UNSUPPORTED) {
+        if (status != AWARE_OK && !(verb == aware_feed && status == AWARE_NOT_FOUND)) {
             check_failed(__FILE__, __LINE__, EVERY_VERB[at].name, reply);
         }
         aware_string_free(reply);

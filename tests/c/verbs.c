@@ -175,13 +175,39 @@ static void keeping(aware_t *handle)
     CHECK(NUMBER(aware_stats, handle, "{}", "events") == 4);
 }
 
+#define UP "agent:main:up"
+#define OF(key) "{\"sessionKey\":\"" key "\"}"
+
 static void upstream(aware_t *handle)
 {
-    static const verb_t OFFERED_LATER[] = {aware_adopt, aware_release,        aware_links,       aware_discover,
-                                           aware_scan,  aware_set_run_active, aware_own_message, aware_feed};
-    for (size_t at = 0; at < sizeof OFFERED_LATER / sizeof OFFERED_LATER[0]; at++) {
-        ANSWERS(OFFERED_LATER[at], handle, "{}", AWARE_UNSUPPORTED, "{\"error\":{\"code\":\"unsupported\"");
-    }
+    static const char ROW[] = "{\"type\":\"user\",\"uuid\":\"u1\",\"message\":{\"role\":\"user\",\"content\":\"typed\"}}\n";
+    FILE *file = fopen("s.jsonl", "wb");
+    CHECK(file != NULL && fwrite(ROW, 1, sizeof ROW - 1, file) == sizeof ROW - 1 && fclose(file) == 0);
+
+    ANSWERS(aware_adopt, handle, "{\"sessionKey\":\"" UP "\",\"catalog\":\"claude\",\"source\":\"none.jsonl\"}",
+            AWARE_NOT_FOUND, "\"field\":\"source\"");
+    ANSWERS(aware_adopt, handle,
+            "{\"sessionKey\":\"" UP "\",\"catalog\":\"claude\",\"source\":\"s.jsonl\",\"baseline\":\"start\"}", AWARE_OK,
+            "{\"adopted\":true,\"linked\":true,\"link\":{\"sessionKey\":\"" UP "\"");
+    ANSWERS(aware_links, handle, "{}", AWARE_OK, "\"threadId\":\"s\"");
+    ANSWERS(aware_set_run_active, handle, "{\"sessionKey\":\"" UP "\",\"active\":true}", AWARE_OK, "{\"active\":true}");
+    ANSWERS(aware_scan, handle, "{}", AWARE_OK, "\"outcome\":\"deferred\"");
+    ANSWERS(aware_set_run_active, handle, "{\"sessionKey\":\"" UP "\",\"active\":false}", AWARE_OK, "{\"active\":false}");
+    ANSWERS(aware_scan, handle, "{}", AWARE_OK, "\"outcome\":\"activity\",\"humanTurns\":1,\"prompts\":1");
+    ANSWERS(aware_scan, handle, "{\"catalog\":\"claude\"}", AWARE_OK, "\"outcome\":\"unchanged\"");
+    ANSWERS(aware_own_message, handle, "{\"sessionKey\":\"" UP "\",\"text\":\"x\"}", AWARE_OK, "{\"remembered\":true}");
+    ANSWERS(aware_discover, handle, "{}", AWARE_OK, "{\"sessions\":[],\"more\":false}");
+    ANSWERS(aware_release, handle, OF(UP), AWARE_OK, "{\"released\":true}");
+    ANSWERS(aware_release, handle, OF(UP), AWARE_OK, "{\"released\":false}");
+
+    ANSWERS(aware_feed, handle, "{\"sessionKey\":\"" UP "\",\"rows\":[]}", AWARE_NOT_FOUND, "\"code\":\"not_found\"");
+    ANSWERS(aware_adopt, handle,
+            "{\"sessionKey\":\"" UP "\",\"catalog\":\"claude\",\"hostId\":\"node\",\"threadId\":\"t\",\"baseline\":\"start\"}",
+            AWARE_OK, "\"hostId\":\"node\"");
+    ANSWERS(aware_feed, handle,
+            "{\"sessionKey\":\"" UP "\",\"rows\":[{\"type\":\"user\",\"uuid\":\"u2\",\"message\":{\"role\":\"user\",\"content\":\"x y\"}}]}",
+            AWARE_OK, "\"humanTurns\":1");
+    ANSWERS(aware_session_delete, handle, OF(UP), AWARE_OK, "{\"deleted\":true}");
 }
 
 static void read_only(void)

@@ -2,16 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import koffi from 'koffi';
 import { Awareness, ClosedError } from 'session-awareness';
-import { CHILD, config, human, open } from './support.js';
-
-/** Whether the event loop turned before `promise` was settled. */
-async function looped(promise) {
-  let turned = false;
-  const immediate = setImmediate(() => { turned = true; });
-  await promise;
-  clearImmediate(immediate);
-  return turned;
-}
+import { CHILD, config, human, looped, open } from './support.js';
 
 test('calls leave the event loop free, and what is only queued needs none of it', async (t) => {
   const awareness = await open(t);

@@ -59,6 +59,15 @@ export async function eventually(what, condition) {
   }
 }
 
+/** Whether the event loop turned before `promise` was settled. */
+export async function looped(promise) {
+  let turned = false;
+  const immediate = setImmediate(() => { turned = true; });
+  await promise;
+  clearImmediate(immediate);
+  return turned;
+}
+
 /**
  * Runs a script in a process of its own, in which `Awareness` is imported and `argument` is given, and which is
  * killed at the deadline.

@@ -5,13 +5,17 @@ import {
   AwarenessError,
   StorageError,
   libraryInfo,
+  type CatalogScans,
   type Change,
+  type DiscoveredSession,
   type ErrorCode,
   type Kind,
+  type Link,
   type LogEvent,
   type Queued,
   type Recorded,
   type RecordedBatch,
+  type ScanOutcome,
   type Wake,
 } from 'session-awareness';
 
@@ -108,20 +112,46 @@ async function wake(awareness: Awareness) {
 
 async function upstream(awareness: Awareness) {
   const adopted = await awareness.adopt({ sessionKey: 'global', catalog: 'codex', threadId: 't', baseline: 'now' });
-  if (adopted.linked) same<typeof adopted.link.hostId, string>(true);
+  if (adopted.linked) same<typeof adopted.link, Link>(true);
   else same<typeof adopted.reason, 'legacy_format'>(true);
-  await awareness.release({ sessionKey: 'global' });
-  await awareness.links();
-  await awareness.discover({ catalog: 'pi' });
-  const { outcomes } = await awareness.scan();
+  same<typeof adopted.event, LogEvent>(true);
+  same<Link['source'], string | undefined>(true);
+  await awareness.adopt({ sessionKey: 'global', catalog: 'pi', source: 'a.jsonl', hostId: 'local', agentId: 'ops' });
+  const { released } = await awareness.release({ sessionKey: 'global' });
+  same<typeof released, boolean>(true);
+  const { links } = await awareness.links({ limit: 1, offset: 1 });
+  same<typeof links, Link[]>(true);
+  const { sessions, more } = await awareness.discover({ catalog: 'pi', limit: 1 });
+  for (const { catalog, threadId, source } of sessions) {
+    await awareness.adopt({ sessionKey: 'global', catalog, threadId, source });
+  }
+  same<typeof sessions, DiscoveredSession[]>(true);
+  same<typeof more, boolean>(true);
+  const { outcomes } = await awareness.scan({ catalog: 'claude', sessionKey: 'global' });
+  same<typeof outcomes, ScanOutcome[]>(true);
   const fed = await awareness.feed({ sessionKey: 'global', rows: [{}] });
-  same<typeof fed, (typeof outcomes)[number]>(true);
+  same<typeof fed, ScanOutcome>(true);
   await awareness.feed({ sessionKey: 'global', missing: true });
-  await awareness.setRunActive({ sessionKey: 'global', active: true });
+  const { active } = await awareness.setRunActive({ sessionKey: 'global', active: true });
+  same<typeof active, boolean>(true);
   await awareness.ownMessage({ sessionKey: 'global', text: 'hello' });
+  const { fileEvents, scans, watchedFolders, unwatchedFolders } = await awareness.stats();
+  same<typeof fileEvents, 'full' | 'partial' | 'off'>(true);
+  same<typeof scans.claude, CatalogScans | undefined>(true);
+  same<typeof watchedFolders | typeof unwatchedFolders, number>(true);
 
   // @ts-expect-error no such catalog
   awareness.discover({ catalog: 'gemini' });
+  // @ts-expect-error whose it is is required
+  awareness.adopt({ sessionKey: 'global', source: 'a.jsonl' });
+  // @ts-expect-error no such baseline
+  awareness.adopt({ sessionKey: 'global', catalog: 'pi', source: 'a.jsonl', baseline: 'end' });
+  // @ts-expect-error a link only when there is one
+  adopted.link;
+  // @ts-expect-error rows, or that it is missing
+  awareness.feed({ sessionKey: 'global' });
+  // @ts-expect-error active or not
+  awareness.setRunActive({ sessionKey: 'global' });
 }
 
 async function open() {

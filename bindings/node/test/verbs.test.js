@@ -123,20 +123,3 @@ test('upkeep: a copy, pruning, counters', async (t) => {
   assert.equal(stats.events, 2);
   assert.equal(stats.database, settings.database);
 });
-
-test('the upstream verbs reach a library that has none', async (t) => {
-  const awareness = await open(t);
-  const sessionKey = CHILD;
-  for (const [method, request] of Object.entries({
-    adopt: { sessionKey, catalog: 'codex', threadId: 't' },
-    release: { sessionKey },
-    links: {},
-    discover: {},
-    scan: {},
-    setRunActive: { sessionKey, active: true },
-    ownMessage: { sessionKey, text: 'hello' },
-    feed: { sessionKey, rows: [] },
-  })) {
-    await assert.rejects(awareness[method](request), { name: 'UnsupportedError', code: 'unsupported' }, method);
-  }
-});

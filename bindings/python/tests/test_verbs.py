@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -208,24 +207,6 @@ def test_stats(awareness: Awareness, database: Path) -> None:
     stats = awareness.stats()
     assert (stats["events"], stats["watches"], stats["pending"]) == (2, 1, 1)
     assert Path(stats["database"]) == database
-
-
-UPSTREAM: dict[str, dict[str, Any]] = {
-    "adopt": {"session_key": CHILD, "catalog": "pi", "thread_id": "t", "host_id": "node"},
-    "links": {},
-    "release": {"session_key": CHILD},
-    "discover": {"catalog": "pi"},
-    "scan": {"session_key": CHILD},
-    "set_run_active": {"session_key": CHILD, "active": True},
-    "own_message": {"session_key": CHILD, "text": "hello"},
-    "feed": {"session_key": CHILD, "missing": True},
-}
-
-
-@pytest.mark.parametrize("verb", UPSTREAM)
-def test_upstream_verbs_are_not_offered_yet(awareness: Awareness, verb: str) -> None:
-    with pytest.raises(Unsupported):
-        getattr(awareness, verb)(**UPSTREAM[verb])
 
 
 def test_a_read_only_handle_reads(awareness: Awareness, database: Path) -> None:

@@ -3,8 +3,10 @@
     from session_awareness import Awareness
 
     with Awareness("awareness.db") as awareness:
-        awareness.watch(watcher_session_key="agent:main:main",
-        target_session_key="agent:coder:main") awareness.record(
+        awareness.watch(
+            watcher_session_key="agent:main:main", target_session_key="agent:coder:main"
+        )
+        awareness.record(
             session_key="agent:coder:main",
             kind="human_direct_message",
             actor_type="human",

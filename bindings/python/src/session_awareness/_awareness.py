@@ -456,8 +456,11 @@ class Awareness:
     ) -> AdoptReply:
         """Links a session to the agent's own session it goes on from, to hear of people there.
 
-        `source` is its file, else it is looked up by `thread_id`. `baseline` is `now` (default:
-        only turns to come) or `start`. Raises `NotFound` when there is none.
+        `source` is that session's file (OpenCode: its `opencode.db` or data folder, and `thread_id`
+        beside it); `thread_id` alone is looked up in the agent's own store. `baseline` is `now`
+        (default: only turns to come, which takes one reading of the source) or `start`. With a
+        `host_id` other than `local` nothing is looked up, and its rows come by `feed`. The same
+        source again keeps its position. Raises `NotFound` when there is none.
         """
 
     @_verb
@@ -466,7 +469,7 @@ class Awareness:
 
     @_verb
     def release(self, *, session_key: str, agent_id: str | None = None) -> ReleaseReply:
-        """Drops the link of an adopted session."""
+        """Ends the link of an adopted session."""
 
     @_verb
     def discover(
@@ -476,23 +479,38 @@ class Awareness:
         limit: int | None = None,
         offset: int | None = None,
     ) -> DiscoverReply:
-        """The sessions in the agents' own stores, newest first, `limit` (default 100) a page."""
+        """The sessions in the agents' own stores, newest first, `limit` (default 100) a page.
+
+        The stores are those of `monitor`'s `roots`, else those the agents themselves would use.
+        """
 
     @_verb
     def scan(self, *, catalog: Catalog | None = None, session_key: str | None = None) -> ScanReply:
-        """Looks for human turns in the adopted sessions now, on this thread."""
+        """Looks for human turns in the adopted sessions now, on this thread.
+
+        Raises `Closed` when the handle is closed meanwhile. The background does the same by itself
+        as long as `monitor` is enabled.
+        """
 
     @_verb
     def set_run_active(
         self, *, session_key: str, active: bool, agent_id: str | None = None
     ) -> RunActiveReply:
-        """While `active`, scans of this session are put off; ends with the handle at the latest."""
+        """Says that the host itself runs the session now: until it ends its source is not read.
+
+        Nothing is lost: what people typed meanwhile is told afterwards. The mark ends with this
+        handle, or its process, at the latest.
+        """
 
     @_verb
     def own_message(
         self, *, session_key: str, text: str, agent_id: str | None = None
     ) -> OwnMessageReply:
-        """Remembers what the host is about to send upstream: it is no person's turn."""
+        """Remembers what the host is about to send upstream: it is no person's turn.
+
+        Call it before sending, with the text as the agent will store it. A keyed hash is kept, of
+        the newest 10 messages a session.
+        """
 
     @_verb
     def feed(
@@ -503,7 +521,12 @@ class Awareness:
         rows: Sequence[Mapping[str, object]] | None = None,
         missing: bool | None = None,
     ) -> ScanOutcome:
-        """Hands over the rows of a session on another machine, or tells that it is `missing`."""
+        """Hands over the rows of a session on another machine, or tells that it is `missing`.
+
+        For sessions adopted with a `host_id`. The rows are the agent's own, in order (OpenCode:
+        `{"info": …, "parts": […]}`); those handed over before may come again. Raises `NotFound`
+        without a link.
+        """
 
 
 async def _readable(fd: int) -> None:

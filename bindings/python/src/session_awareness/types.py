@@ -120,11 +120,15 @@ class Change(_Change, total=False):
     payload: Payload
 
 
-class Event(Change):
-    """An event of the log, with the session it belongs to."""
-
+class _Event(Change):
     sessionKey: str
     agentId: str
+
+
+class Event(_Event, total=False):
+    """An event of the log, with the session it belongs to; `sessionId` may be absent."""
+
+    sessionId: str
 
 
 class RecordReply(TypedDict, total=False):
@@ -352,23 +356,30 @@ class _Link(TypedDict):
 
 
 class Link(_Link, total=False):
-    """An adopted session and its upstream; `missing` counts the checks that did not find it."""
+    """A session and its upstream.
+
+    `missing` counts the checks in a row that did not find it; the third drops the link. `source` is
+    its file, absent for one on another host.
+    """
 
     source: str
 
 
-class AdoptReply(TypedDict, total=False):
-    """`adopted` and `linked`, with `link` and `event`, or `reason` when there is no link."""
-
+class _AdoptReply(TypedDict):
     adopted: bool
     linked: bool
-    link: Link
     event: Event
+
+
+class AdoptReply(_AdoptReply, total=False):
+    """The `adopted` event, with `link`, or with `reason` when the source cannot be followed."""
+
+    link: Link
     reason: Literal["legacy_format"]
 
 
 class LinksReply(TypedDict):
-    """A page of links, and whether more follow."""
+    """A page of links by session key and agent, and whether more follow."""
 
     links: list[Link]
     more: bool
@@ -389,7 +400,7 @@ class _Discovered(TypedDict):
 
 
 class Discovered(_Discovered, total=False):
-    """A session found in an agent's own store."""
+    """A session in an agent's own store: `adopt` takes its `catalog`, `threadId` and `source`."""
 
     cwd: str
 
@@ -401,11 +412,15 @@ class DiscoverReply(TypedDict):
     more: bool
 
 
+OutcomeKind = Literal["unchanged", "activity", "missing", "deferred", "replaced", "error"]
+"""What a pass over a link came to: `activity` when there were new rows, whoever wrote them."""
+
+
 class _ScanOutcome(TypedDict):
     sessionKey: str
     agentId: str
     catalog: Catalog
-    outcome: Literal["unchanged", "activity", "missing", "deferred", "replaced", "error"]
+    outcome: OutcomeKind
     humanTurns: int
     prompts: int
     commands: int
@@ -413,19 +428,22 @@ class _ScanOutcome(TypedDict):
 
 
 class ScanOutcome(_ScanOutcome, total=False):
-    """What one pass over one link found; `message` says why it is an `error`."""
+    """What one pass over one link found; `message` says why it is an `error`.
+
+    `humanTurns` is the sum of the three after it.
+    """
 
     message: str
 
 
 class ScanReply(TypedDict):
-    """One outcome for each link, by agent and key."""
+    """One outcome for each link, by session key and agent."""
 
     outcomes: list[ScanOutcome]
 
 
 class RunActiveReply(TypedDict):
-    """The mark as it is now."""
+    """Whether this handle's mark is set now."""
 
     active: bool
 
@@ -439,14 +457,41 @@ class OwnMessageReply(TypedDict):
 # Upkeep.
 
 
-class Stats(TypedDict, total=False):
-    """Counters of the handle and its database; there are more than are named here."""
+class CatalogScans(TypedDict):
+    """What the background did for the sessions of one agent since the handle was opened.
+
+    `passes` are rounds in which something was looked at, `lagMs` is how long after its first sign
+    the last activity was stored.
+    """
+
+    passes: int
+    lastPassMs: int
+    lagMs: int
+
+
+class Stats(TypedDict):
+    """Counters of the handle and its database.
+
+    `fileEvents` tells whether changes of the agents' files are seen at once: in all folders of
+    linked sources (`watchedFolders`), in some, or in none; the others (`unwatchedFolders`) are
+    looked at every interval.
+    """
 
     events: int
+    sessions: int
     watches: int
     links: int
     pending: int
     failedAppends: int
     shedEvents: int
+    queuedEvents: int
+    queuedWakes: int
     schemaVersion: str
     database: str
+    databaseBytes: int
+    walBytes: int
+    version: str
+    fileEvents: Literal["full", "partial", "off"]
+    watchedFolders: int
+    unwatchedFolders: int
+    scans: dict[Catalog, CatalogScans]
