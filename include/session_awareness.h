@@ -494,7 +494,8 @@ int32_t aware_scan(aware_t *handle, const char *request_json, char **reply_json)
  * and nothing is lost.
  *
  * Request: `{"sessionKey", "agentId"?, "active"}`. Reply: `{"active": true|false}`. The mark is seen by
- * every process on the database, and ends with the handle that set it, or its process.
+ * every process on the database, and ends with the handle that set it, or its process; the reply
+ * says whether the session is run now, by this handle's mark or another's.
  *
  * Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
  *

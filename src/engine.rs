@@ -18,7 +18,7 @@ use crate::contract::{
     SessionsRequest, SetRunActive, StateVersions, StateVersionsReply, Stats, Unwatch, Unwatched,
     WaitWakes, Wake, Wakes, Watch, WatchReply, Watches, WatchesReply,
 };
-use crate::files::{self, Subscription};
+use crate::files::{self, Group, Subscription};
 use crate::key::{self, Session};
 use crate::log::{self as signals, Draft, Limits};
 use crate::store::{Options, QUEUE_EVENTS, Store, Tx, cursors, events, links, lock, schema};
@@ -661,7 +661,7 @@ impl Awareness {
         threads.spawn("aware-upkeep", move || {
             upkeep.0.keep_up(prune_more, &upkeep.1)
         })?;
-        let heard = files::listen(&self.inner.wakes.poked_file(), move |_| {
+        let heard = files::listen(Group::Wakes, &self.inner.wakes.poked_file(), move |_| {
             let _ = collect.try_send(());
         });
         let heard = heard

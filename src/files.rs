@@ -1,4 +1,5 @@
-//! The process's one watcher of file-system events, shared by all handles.
+//! The process's watchers of file-system events, shared by all handles: one for
+//! each group of paths, so that a path that hangs holds up no other group.
 //!
 //! Events are hints: one may be missing or come twice. Who listens looks for
 //! itself, and has an interval behind the hints.
@@ -9,6 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
+use crate::contract::Catalog;
 use crate::store::lock;
 use crate::sys::{self, PerProcess};
 
@@ -24,7 +26,29 @@ pub(crate) enum Hint<'a> {
 type Listener = Arc<dyn Fn(Hint<'_>) + Send + Sync>;
 type Listeners = Arc<Mutex<HashMap<PathBuf, Vec<(u64, Listener)>>>>;
 
-static SHARED: PerProcess<Mutex<Shared>> = PerProcess::new();
+static SHARED: PerProcess<[Mutex<Shared>; 5]> = PerProcess::new();
+
+/// What paths are watched together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Group {
+    /// The library's own.
+    Wakes,
+    /// The folders of one agent.
+    Agent(Catalog),
+}
+
+impl Group {
+    fn shared(self) -> &'static Mutex<Shared> {
+        let [wakes, claude, codex, opencode, pi] = SHARED.get();
+        match self {
+            Group::Wakes => wakes,
+            Group::Agent(Catalog::Claude) => claude,
+            Group::Agent(Catalog::Codex) => codex,
+            Group::Agent(Catalog::Opencode) => opencode,
+            Group::Agent(Catalog::Pi) => pi,
+        }
+    }
+}
 
 #[derive(Default)]
 struct Shared {
@@ -35,6 +59,7 @@ struct Shared {
 
 /// Listening to a path; dropping it ends that.
 pub(crate) struct Subscription {
+    group: Group,
     path: PathBuf,
     id: u64,
 }
@@ -42,10 +67,11 @@ pub(crate) struct Subscription {
 /// Has `listener` told of changes to the file `path`, or to what lies directly
 /// in the folder `path`. It is called on the watcher's thread and must not wait.
 pub(crate) fn listen(
+    group: Group,
     path: &Path,
     listener: impl Fn(Hint<'_>) + Send + Sync + 'static,
 ) -> notify::Result<Subscription> {
-    let mut shared = lock(SHARED.get());
+    let mut shared = lock(group.shared());
     let shared = &mut *shared;
     let watcher = match &mut shared.watcher {
         Some(watcher) => watcher,
@@ -60,6 +86,7 @@ pub(crate) fn listen(
     let of_path = listeners.entry(path.to_owned()).or_default();
     of_path.push((id, Arc::new(listener)));
     Ok(Subscription {
+        group,
         path: path.to_owned(),
         id,
     })
@@ -67,7 +94,7 @@ pub(crate) fn listen(
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        let mut shared = lock(SHARED.get());
+        let mut shared = lock(self.group.shared());
         let (unused, empty) = {
             let mut listeners = lock(&shared.listeners);
             let unused = listeners.get_mut(&self.path).is_some_and(|of_path| {
@@ -143,12 +170,12 @@ mod tests {
         let (send, receive) = std::sync::mpsc::channel();
         let by_folder = {
             let send = send.clone();
-            listen(folder.path(), move |hint| {
+            listen(Group::Wakes, folder.path(), move |hint| {
                 drop(send.send(("folder", format!("{hint:?}"))))
             })
             .unwrap()
         };
-        let by_file = listen(&file, move |hint| {
+        let by_file = listen(Group::Wakes, &file, move |hint| {
             drop(send.send(("file", format!("{hint:?}"))))
         })
         .unwrap();

@@ -575,7 +575,12 @@ fn while_the_host_runs_a_session_it_is_deferred_and_nothing_is_lost() {
     append(&path, &[claude("one")]);
     assert_eq!(scan(&aware), [(Deferred, 0)]);
     // Another handle's mark is not this one's to take away.
-    run(&aware, false);
+    let request = SetRunActive {
+        session_key: SESSION.into(),
+        agent_id: None,
+        active: false,
+    };
+    assert!(aware.set_run_active(request).unwrap().active);
     assert_eq!(scan(&aware), [(Deferred, 0)]);
     other.close().unwrap();
     assert_eq!(scan(&aware), [(Activity, 1)]);

@@ -849,7 +849,8 @@ pub unsafe extern "C" fn aware_scan(
 /// and nothing is lost.
 ///
 /// Request: `{"sessionKey", "agentId"?, "active"}`. Reply: `{"active": true|false}`. The mark is seen by
-/// every process on the database, and ends with the handle that set it, or its process.
+/// every process on the database, and ends with the handle that set it, or its process; the reply
+/// says whether the session is run now, by this handle's mark or another's.
 ///
 /// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
 ///

@@ -284,7 +284,7 @@ pub struct SetRunActive {
 /// The reply of `set_run_active`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RunActive {
-    /// Whether this handle's mark is set now.
+    /// Whether the host runs it now, by this handle's mark or another's.
     pub active: bool,
 }
 

@@ -17,7 +17,7 @@ use super::pass::{self, Continuations, FilePass, Purpose, Step};
 use super::room::{CatalogStats, Room};
 use super::{file_agent, opencode};
 use crate::contract::{Catalog, Error, Outcome, OutcomeKind, Result};
-use crate::files::{self, Hint, Subscription};
+use crate::files::{self, Group, Hint, Subscription};
 use crate::key::Session;
 use crate::store::links::{self, LinkRow};
 
@@ -447,10 +447,11 @@ impl Monitor {
                 continue;
             }
             let mailbox = self.mailbox.clone();
-            let listening = files::listen(path, move |hint| match hint {
-                Hint::Changed(file) => mailbox.tell(Told::File(file.to_owned())),
-                Hint::Lost => mailbox.lose(),
-            });
+            let listening =
+                files::listen(Group::Agent(self.catalog), path, move |hint| match hint {
+                    Hint::Changed(file) => mailbox.tell(Told::File(file.to_owned())),
+                    Hint::Lost => mailbox.lose(),
+                });
             if let Err(error) = &listening
                 && matches!(error.kind, notify::ErrorKind::MaxFilesWatch)
             {
@@ -575,14 +576,21 @@ impl Monitor {
                 Purpose::Background,
                 |outcome| outcomes.push(outcome),
             );
+            let left = match &passed {
+                Ok(left) => left.clone(),
+                Err(_) => Vec::new(),
+            };
             let well = |outcome: &Outcome| {
                 matches!(
                     outcome.outcome,
                     OutcomeKind::Unchanged | OutcomeKind::Activity
                 )
             };
-            kept.settled = state.filter(|_| all && passed.is_ok() && outcomes.iter().all(well));
+            kept.settled = state
+                .filter(|_| all && passed.is_ok() && left.is_empty() && outcomes.iter().all(well));
             self.stores.insert(source, kept);
+            // What is longer than a slice goes on after what others have to tell.
+            left.into_iter().for_each(|id| self.due.add(id));
             for outcome in outcomes
                 .iter()
                 .filter(|outcome| outcome.outcome == OutcomeKind::Activity)
@@ -629,7 +637,7 @@ impl Monitor {
     /// The link as it is now; `None` when it ended, or was turned to another catalog.
     fn link(&self, id: i64) -> Result<Option<LinkRow>> {
         let link = self.room.store.read(|conn| links::of_id(conn, id))?;
-        Ok(link.filter(|link| link.catalog == self.catalog))
+        Ok(link.filter(|link| link.catalog == self.catalog && link.source.is_some()))
     }
 
     fn done(&self, outcome: &Outcome, since: Instant) {

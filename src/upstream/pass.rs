@@ -441,14 +441,15 @@ pub(super) fn whole_file(
 }
 
 /// Passes over the links of one OpenCode store, which are looked at all at once.
-/// Each is read slice by slice in turn; `done` gets their outcomes.
+/// Each is read slice by slice in turn, in the background one slice alone; `done`
+/// gets their outcomes. Answers the links of which there is more to read.
 pub(super) fn whole_store(
     room: &Room,
     store: &mut opencode::Store,
     links: Vec<LinkRow>,
     purpose: Purpose,
     mut done: impl FnMut(Outcome),
-) -> Result<()> {
+) -> Result<Vec<i64>> {
     let runs = room.store.read(links::all_runs)?;
     let is_running = |session: &Session| {
         runs.iter()
@@ -478,9 +479,10 @@ pub(super) fn whole_store(
             asked
                 .iter()
                 .for_each(|(link, _)| done(failed(link, error.to_string())));
-            return Ok(());
+            return Ok(Vec::new());
         }
     };
+    let mut left = Vec::new();
     let mut open = std::collections::VecDeque::new();
     for ((link, position), look) in asked.into_iter().zip(looks) {
         match look {
@@ -536,7 +538,10 @@ pub(super) fn whole_store(
         match settle(room, &link, settled)? {
             Settled::Stored(told, link) => {
                 counts.join(told);
-                if reading.more {
+                if reading.more && purpose == Purpose::Background {
+                    left.push(link.id);
+                    done(outcome(&link, kind, counts));
+                } else if reading.more {
                     open.push_back((*link, reading.position, counts, kind, tries));
                 } else {
                     done(outcome(&link, kind, counts));
@@ -552,7 +557,7 @@ pub(super) fn whole_store(
             },
         }
     }
-    Ok(())
+    Ok(left)
 }
 
 /// Counts a miss of a session of OpenCode, whatever else changes its link meanwhile.
@@ -768,7 +773,7 @@ pub(super) fn miss<T>(room: &Room, link: &LinkRow, purpose: Purpose) -> Result<S
         let Some(link) = links::of_id(tx.conn(), id)?.filter(|now| now.revision == revision) else {
             return Ok(false);
         };
-        if tx.now.saturating_sub(link.missed_at) < pace {
+        if (0..pace).contains(&tx.now.saturating_sub(link.missed_at)) {
             return Ok(true);
         }
         if link.misses + 1 < MISSES {
@@ -836,7 +841,7 @@ fn is_moved(agent: &dyn Agent, link: &LinkRow, before: &Path, now: &Path, stamp:
 /// what was met is known, and what it holds from before the adoption is told
 /// from the rest by its time.
 fn turn_to(room: &Room, link: &LinkRow, newer: PathBuf) -> Result<()> {
-    let end = Stamp::of(&newer).map_or(0, |stamp| stamp.size);
+    let end = Source::open(&newer).map_or(0, |source| source.end());
     let (id, revision) = (link.id, link.revision);
     room.store.write(move |tx| {
         match links::of_id(tx.conn(), id)?.filter(|now| now.revision == revision) {

@@ -74,6 +74,13 @@ pub(crate) fn adopt(room: &Room, request: Adopt) -> Result<Adopted> {
             event,
         });
     }
+    if located
+        .path
+        .as_ref()
+        .is_some_and(|path| path.to_str().is_none())
+    {
+        return Err(Error::invalid("source", "a path that is UTF-8"));
+    }
     let baseline_now = request.baseline.unwrap_or_default() == Baseline::Now;
     let catalog = request.catalog;
     let (link, event) = room.store.write(move |tx| {
@@ -384,6 +391,8 @@ pub(crate) fn set_run_active(room: &Room, request: &SetRunActive) -> Result<RunA
     let marked = session.clone();
     room.store
         .write(move |tx| links::set_run(tx, &marked, handle, active))?;
+    // Another handle may run it still.
+    let active = pass::is_running(room, &session)?;
     if !active {
         // What came while the host ran it is looked for at once.
         room.session_changed(&session);
@@ -416,18 +425,18 @@ pub(crate) fn feed(room: &Room, request: &Feed) -> Result<Outcome> {
                 "the link's source is on this machine, and read by the library itself",
             ));
         }
-        if missing {
-            match pass::miss::<()>(room, &link, Purpose::Scan)? {
-                pass::Step::Done(outcome) => return Ok(outcome),
-                _ => continue,
-            }
-        }
         if pass::is_running(room, &session)? {
             return Ok(pass::outcome(
                 &link,
                 OutcomeKind::Deferred,
                 pass::Counts::default(),
             ));
+        }
+        if missing {
+            match pass::miss::<()>(room, &link, Purpose::Scan)? {
+                pass::Step::Done(outcome) => return Ok(outcome),
+                _ => continue,
+            }
         }
         let settle = judge_rows(room, &link, request)?;
         let moved = settle.progress.state != link.progress.state;
