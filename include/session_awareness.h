@@ -40,6 +40,9 @@
  *              be on a local disk: NFS, SMB and 9p are refused. Beside it lie
  *              DATABASE-wal and -shm (SQLite's), DATABASE-wake and
  *              DATABASE-handle-N (the library's), all with mode 0600.
+ *              The same holds for an OpenCode store (opencode.db) that a session
+ *              was adopted from: reading it in this process with another SQLite
+ *              can end the process by SIGBUS. Read it in a child process.
  *   Static     The static library contains SQLite's own symbols (sqlite3_*):
  *              link it into no program that has another SQLite.
  *
