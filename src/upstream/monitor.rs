@@ -258,6 +258,11 @@ impl Monitor {
     }
 
     fn file_changed(&mut self, path: &Path) {
+        if let Some(watched) = self.folders.get_mut(path) {
+            // The folder itself: what is watched may be gone, and another one come
+            // under its number too. The next round watches it anew.
+            watched.subscription = None;
+        }
         if let Some(ids) = self.by_path.get(path) {
             ids.iter().for_each(|id| self.due.add(*id));
             return;
