@@ -12,11 +12,15 @@ EXAMPLES := build/examples
 
 export SESSION_AWARENESS_LIB := $(CURDIR)/$(LIBRARY)
 
-.PHONY: demo test build lint test-rust test-python test-node test-examples conformance bench header clean
+.PHONY: demo live test build lint test-rust test-python test-node test-examples conformance bench header clean
 
 demo: build
 	$(PYTHON) examples/gateway.py
 	$(PYTHON) examples/terminal.py
+
+# Real agents against the library: for people and for releases. See tests/live.
+live: build
+	$(PYTHON) tests/live/live.py $(LIVE)
 
 test: lint test-rust test-python test-node test-examples conformance
 
