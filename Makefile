@@ -20,7 +20,7 @@ demo: build
 
 # Real agents against the library: for people and for releases. See tests/live.
 live: build
-	$(PYTHON) tests/live/live.py $(LIVE)
+	$(PYTHON) tests/live/live.py --shared $(SHARED) $(LIVE)
 
 test: lint test-rust test-python test-node test-examples conformance
 
