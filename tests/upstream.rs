@@ -966,6 +966,31 @@ fn the_background_is_told_by_file_events_of_every_agent() {
 }
 
 #[test]
+fn a_session_of_a_quiet_store_that_another_handle_adopted_is_looked_at() {
+    let place = Place::new();
+    let source = place.path("opencode/opencode.db");
+    let store = opencode_store(&source);
+    opencode_message(&store, "msg_1", "typed");
+    let aware = place.open_watching(100, true);
+    let adopt = |handle: &Awareness, key: &str, baseline| {
+        let request = Adopt {
+            thread_id: Some(OPENCODE_THREAD.into()),
+            baseline: Some(baseline),
+            ..Adopt::new(key, Catalog::Opencode, source.to_str().unwrap())
+        };
+        handle.adopt(request).unwrap();
+    };
+    adopt(&aware, SESSION, Baseline::Now);
+    // Looked at and found well: nothing is written to the store any more.
+    until(|| passes(&aware, "opencode") > 0);
+    let other = Awareness::open(place.config()).unwrap();
+    let key = "agent:main:b";
+    other.watch(Watch::new(MANAGER, key)).unwrap();
+    adopt(&other, key, Baseline::Start);
+    until(|| told(&aware) == 1);
+}
+
+#[test]
 fn reading_a_store_of_opencode_does_not_wake_the_background() {
     let place = Place::new();
     let aware = place.open_watching(3_600_000, true);
