@@ -409,6 +409,24 @@ int32_t aware_backup(aware_t *handle,
 int32_t aware_maintain(aware_t *handle, const char *request_json, char **reply_json);
 
 /**
+ * The session tools that this library backs, for the agents of the host: `session_status` with
+ * `changesSince`, answered by aware_changes_since, and `sessions_send` with `watch`, for which the host
+ * calls aware_watch once the message was taken. A host may add properties of its own to them.
+ *
+ * Request: `{"format": "openai"|"anthropic"|"json-schema"}`. Reply: `{"format", "tools": [tool], "prompt"}`. A
+ * tool is `{"type": "function", "function": {"name", "description", "parameters"}}`, or `{"name",
+ * "description", "input_schema"}`, or a JSON Schema (draft 2020-12) with its name in `title`. `prompt`
+ * is a paragraph on what a notice means, for the agents' system prompt.
+ *
+ * Blocks: never. Errors: invalid_argument, closed, internal.
+ *
+ * Any thread. The reply is freed with aware_string_free.
+ */
+int32_t aware_tool_schemas(aware_t *handle,
+                           const char *request_json,
+                           char **reply_json);
+
+/**
  * Counters of the handle and its database.
  *
  * Request: `{}`. Reply: `{"events", "sessions", "watches", "links", "pending", "failedAppends", "shedEvents",

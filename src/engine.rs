@@ -15,8 +15,9 @@ use crate::contract::{
     Error, EventsReply, EventsRequest, Feed, FileEvents, LinksReply, LinksRequest, Maintained,
     NewEvent, Outcome, OwnMessage, Queued, Recorded, Released, Remembered, Reset, Result,
     RunActive, Scan, Scanned, SessionDelete, SessionRef, SessionReset, SessionsReply,
-    SessionsRequest, SetRunActive, StateVersions, StateVersionsReply, Stats, Unwatch, Unwatched,
-    WaitWakes, Wake, Wakes, Watch, WatchReply, Watches, WatchesReply,
+    SessionsRequest, SetRunActive, StateVersions, StateVersionsReply, Stats, ToolSchemas,
+    ToolSchemasReply, Unwatch, Unwatched, WaitWakes, Wake, Wakes, Watch, WatchReply, Watches,
+    WatchesReply,
 };
 use crate::files::{self, Group, Subscription};
 use crate::key::{self, Session};
@@ -495,6 +496,15 @@ impl Awareness {
     pub fn maintain(&self) -> Result<Maintained> {
         let _call = self.enter()?;
         self.inner.prune_all(|| false)
+    }
+
+    /// The session tools that this library backs, as a model API takes them,
+    /// with a paragraph for the agents' prompt. Reads nothing.
+    ///
+    /// Errors: `closed`.
+    pub fn tool_schemas(&self, request: ToolSchemas) -> Result<ToolSchemasReply> {
+        let _call = self.enter()?;
+        crate::tools::schemas(request)
     }
 
     /// Links a session to its upstream source, and begins to watch that. With

@@ -24,6 +24,7 @@ mod log;
 mod signal;
 mod store;
 mod sys;
+mod tools;
 mod upstream;
 mod watch;
 
@@ -35,8 +36,8 @@ pub use contract::{
     Notice, Outcome, OutcomeKind, OwnMessage, Payload, Provenance, PublicPayload, Queued, Recorded,
     Released, Remembered, Reset, Result, Retention, Roots, RunActive, Scan, Scanned, SessionDelete,
     SessionRef, SessionReset, SessionRow, SessionsAfter, SessionsReply, SessionsRequest,
-    SetRunActive, StateChanges, StateVersion, StateVersions, StateVersionsReply, Stats, Unrecorded,
-    Unwatch, Unwatched, UpstreamSession, WaitWakes, Wake, WakeConfig, Wakes, Watch, WatchReply,
-    WatchRow, Watches, WatchesReply,
+    SetRunActive, StateChanges, StateVersion, StateVersions, StateVersionsReply, Stats, ToolFormat,
+    ToolSchemas, ToolSchemasReply, Unrecorded, Unwatch, Unwatched, UpstreamSession, WaitWakes,
+    Wake, WakeConfig, Wakes, Watch, WatchReply, WatchRow, Watches, WatchesReply,
 };
 pub use engine::{Awareness, WakeHandler};

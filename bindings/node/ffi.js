@@ -35,6 +35,7 @@ const FUNCTIONS = {
   aware_events: verb,
   aware_backup: verb,
   aware_maintain: verb,
+  aware_tool_schemas: verb,
   aware_stats: verb,
   aware_adopt: verb,
   aware_release: verb,

@@ -398,6 +398,16 @@ export interface LibraryInfo {
  */
 export function libraryInfo(): LibraryInfo;
 
+/** A tool, by the format that is asked for. */
+export interface ToolShapes {
+  openai: {
+    type: 'function';
+    function: { name: string; description: string; parameters: Record<string, unknown> };
+  };
+  anthropic: { name: string; description: string; input_schema: Record<string, unknown> };
+  'json-schema': Record<string, unknown>;
+}
+
 /**
  * An open database.
  *
@@ -444,6 +454,12 @@ export class Awareness {
   stateVersions(request: {
     sessions: readonly SessionRef[];
   }): Promise<{ versions: (Required<SessionRef> & { stateVersion: number })[] }>;
+
+  /**
+   * The rows of a gateway's list of sessions, each with `stateVersion` added where something is logged. A row has a
+   * `sessionKey` and may have an `agentId`; what else is in it stays, and `rows` themselves are not changed.
+   */
+  withStateVersions<Row extends SessionRef>(rows: Iterable<Row>): Promise<(Row & { stateVersion?: number })[]>;
 
   /**
    * Makes a session a watcher of another, from the target's version now. Watching again keeps the watermarks;
@@ -516,6 +532,17 @@ export class Awareness {
 
   /** Prunes what retention no longer keeps; resolves when that is done. */
   maintain(): Promise<{ prunedEvents: number; prunedCursors: number }>;
+
+  /**
+   * The session tools this library backs, in the shape a model API takes: `session_status` with `changesSince`, which
+   * `changesSince` answers, and `sessions_send` with `watch`, for which the host calls `watch` once the message was
+   * taken; a host may add properties of its own. `prompt` is a paragraph on notices for the agents' system prompt.
+   */
+  toolSchemas<Format extends keyof ToolShapes>(request: { format: Format }): Promise<{
+    format: Format;
+    tools: ToolShapes[Format][];
+    prompt: string;
+  }>;
 
   /** Counters of this handle and its database. */
   stats(): Promise<Stats>;

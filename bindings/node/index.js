@@ -29,6 +29,7 @@ const VERBS = {
   events: 'aware_events',
   backup: 'aware_backup',
   maintain: 'aware_maintain',
+  toolSchemas: 'aware_tool_schemas',
   stats: 'aware_stats',
   adopt: 'aware_adopt',
   release: 'aware_release',
@@ -42,6 +43,9 @@ const VERBS = {
 
 /** What reads agents' files, which may take long or hang: the library ends it, or leaves it behind, when it closes. */
 const READING = new Set(['aware_adopt', 'aware_discover', 'aware_scan']);
+
+/** What one `stateVersions` takes. */
+const MOST_SESSIONS = 1000;
 
 const MAX_TIMER_MS = 2 ** 31 - 1;
 
@@ -99,6 +103,19 @@ export class Awareness {
     } catch (error) {
       return this.#notStored(error);
     }
+  }
+
+  async withStateVersions(rows) {
+    const listed = Array.from(rows, (row) => ({ ...row }));
+    for (let start = 0; start < listed.length; start += MOST_SESSIONS) {
+      const part = listed.slice(start, start + MOST_SESSIONS);
+      const sessions = part.map(({ sessionKey, agentId }) => ({ sessionKey, agentId }));
+      const { versions } = await this.stateVersions({ sessions });
+      versions.forEach(({ stateVersion }, at) => {
+        if (stateVersion > 0) part[at].stateVersion = stateVersion;
+      });
+    }
+    return listed;
   }
 
   async waitWakes(request) {

@@ -10,7 +10,7 @@ use crate::contract::{
     AckNotices, Adopt, Backup, Batch, ChangesSince, Config, Discover, DrainNotices, Error,
     EventsRequest, Feed, LinksRequest, Nothing, OwnMessage, RecordReply, RecordRequest, Result,
     Scan, SessionDelete, SessionRef, SessionReset, SessionsRequest, SetRunActive, StateVersions,
-    Unwatch, WaitWakes, Wake, Watch, Watches,
+    ToolSchemas, Unwatch, WaitWakes, Wake, Watch, Watches,
 };
 use crate::engine::{Awareness, WakeHandler};
 
@@ -671,6 +671,38 @@ pub unsafe extern "C" fn aware_maintain(
         verb(handle, request_json, reply_json, |aware, Nothing {}| {
             aware.maintain()
         })
+    }
+}
+
+/// The session tools that this library backs, for the agents of the host: `session_status` with
+/// `changesSince`, answered by aware_changes_since, and `sessions_send` with `watch`, for which the host
+/// calls aware_watch once the message was taken. A host may add properties of its own to them.
+///
+/// Request: `{"format": "openai"|"anthropic"|"json-schema"}`. Reply: `{"format", "tools": [tool], "prompt"}`. A
+/// tool is `{"type": "function", "function": {"name", "description", "parameters"}}`, or `{"name",
+/// "description", "input_schema"}`, or a JSON Schema (draft 2020-12) with its name in `title`. `prompt`
+/// is a paragraph on what a notice means, for the agents' system prompt.
+///
+/// Blocks: never. Errors: invalid_argument, closed, internal.
+///
+/// Any thread. The reply is freed with aware_string_free.
+///
+/// # Safety
+/// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aware_tool_schemas(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        verb(
+            handle,
+            request_json,
+            reply_json,
+            |aware, request: ToolSchemas| aware.tool_schemas(request),
+        )
     }
 }
 

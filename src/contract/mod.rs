@@ -10,6 +10,7 @@ mod error;
 mod event;
 mod parse;
 mod read;
+mod tools;
 mod upstream;
 mod watch;
 
@@ -25,6 +26,7 @@ pub use read::{
     FileEvents, Maintained, Nothing, SessionRef, SessionRow, SessionsAfter, SessionsReply,
     SessionsRequest, StateChanges, StateVersion, StateVersions, StateVersionsReply, Stats,
 };
+pub use tools::{ToolFormat, ToolSchemas, ToolSchemasReply};
 pub use upstream::{
     Adopt, Adopted, Baseline, Catalog, Discover, Discovered, Feed, Link, LinksReply, LinksRequest,
     Outcome, OutcomeKind, OwnMessage, Released, Remembered, RunActive, Scan, Scanned, SetRunActive,

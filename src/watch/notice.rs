@@ -119,7 +119,7 @@ fn acknowledge(tx: &Tx<'_>, through: u64, row: CursorRow) -> Result<(bool, bool)
 fn notice(row: &CursorRow) -> Notice {
     let since = row.cursor.last_seen;
     Notice {
-        text: text(&row.target, since),
+        text: text_of(&row.target, since),
         target_session_key: row.target.key.clone(),
         target_agent_id: row.target.agent.clone(),
         changes_since: since,
@@ -128,7 +128,8 @@ fn notice(row: &CursorRow) -> Notice {
     }
 }
 
-fn text(target: &Session, since: u64) -> String {
+/// The line for the watcher's prompt.
+pub(crate) fn text_of(target: &Session, since: u64) -> String {
     let key = quoted(&target.key);
     let agent = if target.is_qualified() || target.agent == DEFAULT_AGENT {
         String::new()
@@ -181,7 +182,7 @@ mod tests {
     fn the_agreed_text() {
         let child = Session::of("agent:main:subagent:child", None).unwrap();
         assert_eq!(
-            text(&child, 12),
+            text_of(&child, 12),
             "Session \"agent:main:subagent:child\" changed (other actor). Reconcile before acting: \
              session_status sessionKey \"agent:main:subagent:child\" changesSince 12."
         );
@@ -190,10 +191,14 @@ mod tests {
             "session-state:6167656e743a6d61696e3a7375626167656e743a6368696c64"
         );
         let bare = Session::of("global", None).unwrap();
-        assert!(text(&bare, 0).ends_with("session_status sessionKey \"global\" changesSince 0."));
+        assert!(
+            text_of(&bare, 0).ends_with("session_status sessionKey \"global\" changesSince 0.")
+        );
         assert_eq!(context_key(&bare), "session-state:6d61696e3a676c6f62616c");
         let other = Session::of("global", Some("ops")).unwrap();
-        assert!(text(&other, 3).ends_with("sessionKey \"global\" agentId \"ops\" changesSince 3."));
+        assert!(
+            text_of(&other, 3).ends_with("sessionKey \"global\" agentId \"ops\" changesSince 3.")
+        );
         assert_ne!(context_key(&other), context_key(&bare));
     }
 

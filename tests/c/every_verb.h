@@ -24,6 +24,7 @@ static const struct {
     {"events", aware_events, "{}"},
     {"backup", aware_backup, "{\"path\":\"backup.db\"}"},
     {"maintain", aware_maintain, "{}"},
+    {"tool_schemas", aware_tool_schemas, "{\"format\":\"openai\"}"},
     {"stats", aware_stats, "{}"},
     {"adopt", aware_adopt, "{\"sessionKey\":\"" CHILD "\",\"catalog\":\"pi\",\"hostId\":\"node\",\"threadId\":\"t\"}"},
     {"release", aware_release, "{\"sessionKey\":\"" CHILD "\"}"},

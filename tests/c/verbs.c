@@ -163,6 +163,11 @@ static void keeping(aware_t *handle)
     aware_string_free(reply);
     ANSWERS(aware_maintain, handle, "{}", AWARE_OK, "{\"prunedEvents\":0,\"prunedCursors\":0}");
 
+    ANSWERS(aware_tool_schemas, handle, "{\"format\":\"openai\"}", AWARE_OK, "\"name\":\"session_status\"");
+    ANSWERS(aware_tool_schemas, handle, "{\"format\":\"anthropic\"}", AWARE_OK, "\"input_schema\":{");
+    ANSWERS(aware_tool_schemas, handle, "{\"format\":\"json-schema\"}", AWARE_OK, "\"$schema\":");
+    ANSWERS(aware_tool_schemas, handle, "{\"format\":\"xml\"}", AWARE_INVALID_ARGUMENT, "\"field\":\"format\"");
+
     CHECK(NUMBER(aware_backup, handle, "{\"path\":\"copy.db\"}", "bytes") > 0);
     CHECK(stat("copy.db", &copy) == 0 && (copy.st_mode & 0777) == 0600);
     ANSWERS(aware_backup, handle, "{\"path\":\"copy.db\"}", AWARE_INVALID_ARGUMENT, "\"field\":\"path\"");

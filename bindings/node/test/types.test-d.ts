@@ -65,6 +65,13 @@ async function read(awareness: Awareness) {
   await awareness.backup({ path: 'copy.db' });
   const { prunedEvents } = await awareness.maintain();
   same<typeof prunedEvents, number>(true);
+  const rows = await awareness.withStateVersions([{ sessionKey: 'global', title: 't' }]);
+  same<(typeof rows)[number], { sessionKey: string; title: string } & { stateVersion?: number }>(true);
+  const { tools, prompt } = await awareness.toolSchemas({ format: 'openai' });
+  same<(typeof tools)[number]['function']['name'], string>(true);
+  same<typeof prompt, string>(true);
+  const anthropic = await awareness.toolSchemas({ format: 'anthropic' });
+  same<(typeof anthropic.tools)[number]['input_schema'], Record<string, unknown>>(true);
   const { failedAppends, events } = await awareness.stats();
   same<typeof failedAppends | typeof events, number>(true);
 

@@ -7,7 +7,7 @@ import { CHILD, MAIN, config, folder, human, open } from './support.js';
 
 test('every method is declared, and every declared one is there', () => {
   const source = readFileSync(new URL('../index.d.ts', import.meta.url), 'utf8');
-  const declared = source.slice(source.indexOf('export class Awareness {')).matchAll(/^ {2}(?:static )?(\w+)\(/gm);
+  const declared = source.slice(source.indexOf('export class Awareness {')).matchAll(/^ {2}(?:static )?(\w+)[<(]/gm);
   const names = [Awareness.prototype, Awareness].flatMap(Object.getOwnPropertyNames);
   const methods = names.filter((name) => !['length', 'name', 'prototype', 'constructor'].includes(name));
   assert.deepEqual(methods.sort(), [...new Set(Array.from(declared, ([, name]) => name))].sort());
@@ -122,4 +122,30 @@ test('upkeep: a copy, pruning, counters', async (t) => {
   const stats = await awareness.stats();
   assert.equal(stats.events, 2);
   assert.equal(stats.database, settings.database);
+});
+
+test('rows of a list are completed with their versions', async (t) => {
+  const awareness = await open(t);
+  const { event } = await awareness.record(human(CHILD));
+  const rows = [{ sessionKey: CHILD, title: 'a child' }, { sessionKey: 'global', agentId: 'ops' }];
+  rows.push(...Array.from({ length: 1500 }, (_, n) => ({ sessionKey: `agent:main:n${n}` })), { sessionKey: CHILD });
+  const before = structuredClone(rows);
+  const completed = await awareness.withStateVersions(rows.values());
+  assert.deepEqual(rows, before);
+  assert.deepEqual(completed[0], { ...rows[0], stateVersion: event.sequence });
+  assert.deepEqual(completed.at(-1), { ...rows.at(-1), stateVersion: event.sequence });
+  assert.deepEqual(completed.slice(1, -1), rows.slice(1, -1));
+});
+
+test('the tools for agents come in the shapes of the model APIs', async (t) => {
+  const awareness = await open(t);
+  const [openai, anthropic, plain] = await Promise.all(
+    ['openai', 'anthropic', 'json-schema'].map((format) => awareness.toolSchemas({ format })),
+  );
+  const names = ['session_status', 'sessions_send'];
+  assert.deepEqual(openai.tools.map((tool) => tool.function.name), names);
+  assert.deepEqual(anthropic.tools.map((tool) => tool.name), names);
+  assert.deepEqual(plain.tools.map((tool) => tool.title), names);
+  assert.ok(anthropic.tools[0].input_schema.properties.changesSince);
+  assert.equal(openai.prompt, plain.prompt);
 });

@@ -11,7 +11,7 @@ VERBS = [name[len("aware_") :] for name, shape in _ffi.FUNCTIONS.items() if shap
 
 
 def test_every_verb_is_a_method() -> None:
-    assert len(VERBS) == 24
+    assert len(VERBS) == 25
     assert [verb for verb in VERBS if not callable(getattr(Awareness, verb, None))] == []
 
 
@@ -259,3 +259,28 @@ def test_an_awareness_that_nobody_closed_is_closed_with_a_warning(database: Path
 
 def test_the_version_is_the_librarys(awareness: Awareness) -> None:
     assert [part.isdigit() for part in version().split(".")] == [True, True, True]
+
+
+def test_rows_of_a_list_are_completed_with_their_versions(awareness: Awareness) -> None:
+    version = write(awareness)
+    rows = [{"sessionKey": CHILD, "title": "a child"}, {"sessionKey": "global", "agentId": "ops"}]
+    rows += [{"sessionKey": f"agent:main:n{n}"} for n in range(1500)]
+    rows.append({"sessionKey": CHILD})
+    before = [dict(row) for row in rows]
+    completed = awareness.with_state_versions(iter(rows))
+    assert rows == before
+    assert completed[0] == {**rows[0], "stateVersion": version}
+    assert completed[-1] == {**rows[-1], "stateVersion": version}
+    assert completed[1:-1] == rows[1:-1]
+
+
+def test_the_tools_for_agents_come_in_the_shapes_of_the_model_apis(awareness: Awareness) -> None:
+    openai = awareness.tool_schemas(format="openai")
+    anthropic = awareness.tool_schemas(format="anthropic")
+    plain = awareness.tool_schemas(format="json-schema")
+    names = ["session_status", "sessions_send"]
+    assert [tool["function"]["name"] for tool in openai["tools"]] == names
+    assert [tool["name"] for tool in anthropic["tools"]] == names
+    assert [tool["title"] for tool in plain["tools"]] == names
+    assert "changesSince" in anthropic["tools"][0]["input_schema"]["properties"]
+    assert openai["prompt"] == anthropic["prompt"] == plain["prompt"]

@@ -13,7 +13,7 @@ import os
 import time
 import warnings
 import weakref
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Callable, TypeVar, Union, cast
 
@@ -54,6 +54,8 @@ from .types import (
     SessionsReply,
     StateVersionsReply,
     Stats,
+    ToolFormat,
+    ToolSchemasReply,
     UnwatchReply,
     Wake,
     WakeFilter,
@@ -68,6 +70,9 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 # How long a waiting call stays in the library, so that Ctrl-C is seen in between.
 _SLICE_MS = 1000
+
+# What one `state_versions` takes.
+_MOST_SESSIONS = 1000
 
 # By handle. One C callback serves them all and is never freed, so that no thread runs a freed one.
 _wake_callbacks: dict[int, WakeCallback] = {}
@@ -250,6 +255,26 @@ class Awareness:
     @_verb
     def state_versions(self, *, sessions: Sequence[SessionRef]) -> StateVersionsReply:
         """The version of each of up to 1,000 sessions: the sequence of its last event, or 0."""
+
+    def with_state_versions(self, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The rows of a list of sessions, with `stateVersion` added where something is logged.
+
+        For the gateway's `sessions_list`: each row has a `sessionKey` and may have an `agentId`;
+        what else is in it stays. `rows` themselves are not changed.
+        """
+        listed = [dict(row) for row in rows]
+        for start in range(0, len(listed), _MOST_SESSIONS):
+            part = listed[start : start + _MOST_SESSIONS]
+            asked: list[SessionRef] = [
+                {"sessionKey": row["sessionKey"], "agentId": row["agentId"]}
+                if row.get("agentId") is not None
+                else {"sessionKey": row["sessionKey"]}
+                for row in part
+            ]
+            for row, found in zip(part, self.state_versions(sessions=asked)["versions"]):
+                if found["stateVersion"] > 0:
+                    row["stateVersion"] = found["stateVersion"]
+        return listed
 
     @_verb
     def changes_since(
@@ -435,6 +460,15 @@ class Awareness:
     @_verb
     def maintain(self) -> MaintainReply:
         """Prunes what is older or more than `retention` keeps; returns when it is done."""
+
+    @_verb
+    def tool_schemas(self, *, format: ToolFormat) -> ToolSchemasReply:
+        """The session tools this library backs, in the shape a model API takes.
+
+        `session_status` with `changesSince`, which `changes_since` answers, and `sessions_send`
+        with `watch`, for which the host calls `watch` once the message was taken; a host may add
+        properties of its own. `prompt` is a paragraph on notices for the agents' system prompt.
+        """
 
     @_verb
     def stats(self) -> Stats:

@@ -57,6 +57,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "aware_events": _VERB,
     "aware_backup": _VERB,
     "aware_maintain": _VERB,
+    "aware_tool_schemas": _VERB,
     "aware_stats": _VERB,
     "aware_adopt": _VERB,
     "aware_links": _VERB,

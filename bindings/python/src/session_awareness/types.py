@@ -7,7 +7,7 @@ more fields than are named here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 Kind = Literal[
     "human_direct_message",
@@ -244,6 +244,17 @@ class MaintainReply(TypedDict):
 
     prunedEvents: int
     prunedCursors: int
+
+
+ToolFormat = Literal["openai", "anthropic", "json-schema"]
+
+
+class ToolSchemasReply(TypedDict):
+    """The session tools in one shape, and a paragraph on notices for the agents' prompt."""
+
+    format: ToolFormat
+    tools: list[dict[str, Any]]
+    prompt: str
 
 
 # Watches, notices, wakes.
