@@ -5,14 +5,25 @@ CARGO   ?= cargo
 PYTHON  ?= python3
 NODE    ?= node
 NPM     ?= npm
+CC      ?= cc
+LD      ?= ld
+OBJCOPY ?= objcopy
 SHARED  := ../shared
 LIBRARY := target/release/libsession_awareness.so
 VENV    := build/venv
+PACKAGING := build/packaging
 EXAMPLES := build/examples
+STATIC  := build/static/libsession_awareness.a
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+ABI     := 1
+
+PREFIX     ?= /usr/local
+LIBDIR     ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
 
 export SESSION_AWARENESS_LIB := $(CURDIR)/$(LIBRARY)
 
-.PHONY: demo live test build lint test-rust test-python test-node test-examples conformance bench header clean
+.PHONY: install wheel npm test-install demo live test build lint test-rust test-python test-node test-examples conformance bench header clean
 
 demo: build
 	$(PYTHON) examples/gateway.py
@@ -22,7 +33,7 @@ demo: build
 live: build
 	$(PYTHON) tests/live/live.py --shared $(SHARED) $(LIVE)
 
-test: lint test-rust test-python test-node test-examples conformance
+test: lint test-rust test-python test-node test-examples test-install conformance
 
 build:
 	$(CARGO) build --release --locked
@@ -67,6 +78,46 @@ conformance: build
 	else \
 	  echo "left out: the contract's scenarios, $(SHARED)/conformance is not here"; \
 	fi
+
+# One object in which all but the functions of the header is local: SQLite's
+# symbols, and Rust's own, then meet no other copy of theirs in a host.
+$(STATIC): build
+	mkdir -p $(@D)
+	$(LD) -r --gc-sections $$(sed -n 's/.*\b\(aware_[a-z_]*\)(.*/-u \1/p' include/session_awareness.h | sort -u) \
+	  -o $(@D)/session_awareness.o target/release/libsession_awareness.a
+	$(OBJCOPY) --wildcard --keep-global-symbol='aware_*' --strip-unneeded \
+	  --remove-section=.llvmbc --remove-section=.llvmcmd $(@D)/session_awareness.o
+	rm -f $@
+	$(AR) rcs $@ $(@D)/session_awareness.o
+
+install: build $(STATIC)
+	install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(INCLUDEDIR)
+	install -m 755 $(LIBRARY) $(DESTDIR)$(LIBDIR)/libsession_awareness.so.$(VERSION)
+	ln -sf libsession_awareness.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libsession_awareness.so.$(ABI)
+	ln -sf libsession_awareness.so.$(ABI) $(DESTDIR)$(LIBDIR)/libsession_awareness.so
+	install -m 644 $(STATIC) $(DESTDIR)$(LIBDIR)/libsession_awareness.a
+	install -m 644 include/session_awareness.h $(DESTDIR)$(INCLUDEDIR)/session_awareness.h
+	for pc in session-awareness session-awareness-static; do \
+	  sed -e 's|@prefix@|$(PREFIX)|' -e 's|@libdir@|$(LIBDIR)|' -e 's|@includedir@|$(INCLUDEDIR)|' \
+	    -e 's|@version@|$(VERSION)|' bindings/c/$$pc.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/$$pc.pc || exit 1; \
+	done
+
+$(PACKAGING)/ready: bindings/python/requirements-wheel.txt
+	$(PYTHON) -m venv $(PACKAGING)
+	$(PACKAGING)/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+wheel: build $(PACKAGING)/ready
+	$(PACKAGING)/bin/python bindings/python/wheel.py $(LIBRARY) build/wheel
+
+npm: build
+	$(NODE) bindings/node/pack.js $(LIBRARY) build/npm
+
+# What a host author installs, in folders that know nothing of this one.
+test-install: build $(STATIC) wheel npm
+	$(PYTHON) tests/install/c.py
+	$(PYTHON) tests/install/wheel.py
+	$(PYTHON) tests/install/npm.py
 
 bench:
 	$(CARGO) bench --locked

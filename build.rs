@@ -7,6 +7,7 @@ fn main() {
     if os == "linux" {
         // Library threads and thread-locals must outlive a host's dlclose.
         println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
-        println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libsession_awareness.so");
+        // The number is that of the ABI: programs linked with another one do not start.
+        println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libsession_awareness.so.1");
     }
 }

@@ -7,10 +7,10 @@
  * what happened in four real sessions (data/traffic.jsonl), in that order and with those times.
  * Each step is checked: the exit status is 0 only when the story went as it is told.
  *
- * From the folder of the repository, after `cargo build --release`:
+ * After `make install`:
  *
- *   cc -std=c11 -I include -o gateway examples/gateway.c -L target/release -lsession_awareness
- *   LD_LIBRARY_PATH=target/release ./gateway
+ *   cc -std=c11 -o gateway examples/gateway.c $(pkg-config --cflags --libs session-awareness)
+ *   ./gateway
  */
 
 #define _POSIX_C_SOURCE 200809L

@@ -1,7 +1,9 @@
 import { existsSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import koffi from 'koffi';
 import { awarenessError } from './errors.js';
+import { platformPackage } from './platform.js';
 
 const ABI_VERSION = 1;
 
@@ -52,13 +54,19 @@ function locate() {
   const named = process.env.SESSION_AWARENESS_LIB;
   if (named) return named;
   const file = `libsession_awareness${koffi.extension}`;
+  try {
+    return createRequire(import.meta.url).resolve(`${platformPackage()}/${file}`);
+  } catch {
+    // Not installed: a checkout, or a platform that none is packed for.
+  }
   const tried = [`./${file}`, `../../target/release/${file}`, `../../target/debug/${file}`].map(
     (path) => fileURLToPath(new URL(path, import.meta.url)),
   );
   const found = tried.find((path) => existsSync(path));
   if (found) return found;
   throw new Error(
-    `cannot find ${file}: SESSION_AWARENESS_LIB is not set, and there is none at ${tried.join(', ')}`,
+    `cannot find ${file}: SESSION_AWARENESS_LIB is not set, the package ${platformPackage()} is not installed, ` +
+      `and there is none at ${tried.join(', ')}`,
   );
 }
 

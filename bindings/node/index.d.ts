@@ -392,7 +392,7 @@ export interface LibraryInfo {
 
 /**
  * Loads the library, if it is not loaded yet, and tells which one it is. It is the file that `SESSION_AWARENESS_LIB`
- * names; else the one beside this package; else the one that a checkout has built.
+ * names; else the one of the package for this platform, or beside this package; else the one that a checkout has built.
  *
  * @throws {Error} when there is none, or one with another ABI version; the message tells what was tried.
  */

@@ -14,7 +14,14 @@ pub fn shared_library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let library = test.with_file_name("libsession_awareness.so");
     assert!(library.exists(), "{} is not built", library.display());
-    library
+    // What is linked with it asks for it by this name.
+    let by_soname = library.with_extension("so.1");
+    match std::os::unix::fs::symlink("libsession_awareness.so", &by_soname) {
+        Err(problem) if problem.kind() != std::io::ErrorKind::AlreadyExists => {
+            panic!("{}: {problem}", by_soname.display())
+        }
+        _ => library,
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { copyFileSync, mkdirSync, realpathSync, symlinkSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readdirSync, realpathSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { Worker } from 'node:worker_threads';
@@ -127,17 +127,19 @@ test('a worker may be stopped in the middle of calls', async (t) => {
 function installed(t) {
   const path = join(realpathSync(folder(t)), 'package');
   mkdirSync(path);
-  for (const file of ['package.json', 'index.js', 'errors.js', 'ffi.js', 'wakes.js']) {
+  for (const file of ['package.json', 'index.js', 'errors.js', 'ffi.js', 'platform.js', 'wakes.js']) {
     copyFileSync(new URL(`../${file}`, here), join(path, file));
   }
-  symlinkSync(new URL('../node_modules', here).pathname, join(path, 'node_modules'));
+  const packages = new URL('../node_modules', here).pathname;
+  mkdirSync(join(path, 'node_modules'));
+  for (const name of readdirSync(packages)) symlinkSync(join(packages, name), join(path, 'node_modules', name));
   return path;
 }
 
 const TELL = `const { libraryInfo } = await import(argument + '/index.js');
   try { console.log(libraryInfo().path); } catch (error) { console.log(error.message); }`;
 
-test('the library is found where the environment says, or beside the package', async (t) => {
+test('the library is found where the environment says, in the package of the platform, or beside this one', async (t) => {
   const path = installed(t);
   const { path: library, abiVersion, version } = libraryInfo();
   assert.equal(abiVersion, 1);
@@ -153,6 +155,11 @@ test('the library is found where the environment says, or beside the package', a
   const beside = join(path, library.replace(/.*[/]/, ''));
   symlinkSync(library, beside);
   assert.equal((await run(TELL, path, { env: { SESSION_AWARENESS_LIB: '' } })).stdout, `${beside}\n`);
+  const platform = join(path, 'node_modules', `session-awareness-${process.platform}-${process.arch}-gnu`);
+  mkdirSync(platform);
+  copyFileSync(library, join(platform, library.replace(/.*[/]/, '')));
+  const packed = join(platform, library.replace(/.*[/]/, ''));
+  assert.equal((await run(TELL, path, { env: { SESSION_AWARENESS_LIB: '' } })).stdout, `${packed}\n`);
   assert.equal((await run(TELL, path, { env: { SESSION_AWARENESS_LIB: library } })).stdout, `${library}\n`);
 });
 
