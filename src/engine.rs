@@ -3,7 +3,6 @@
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -21,7 +20,10 @@ use crate::contract::{
 use crate::files::{self, Group, Subscription};
 use crate::key::{self, Session};
 use crate::log::{self as signals, Draft, Limits};
-use crate::store::{Options, QUEUE_EVENTS, Store, Tx, cursors, events, links, lock, schema};
+use crate::store::{
+    Clock, Faults, Options, QUEUE_EVENTS, Store, Tx, cursors, events, links, lock, schema,
+};
+use crate::sync::{Arc, Condvar, Mutex, wait, wait_up_to};
 use crate::upstream::{Monitor, Room, Settings, discover, verbs};
 use crate::{signal, sys, watch};
 
@@ -137,15 +139,11 @@ impl Calls {
         while count.all > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             if count.all > count.upstream {
-                count = self
-                    .ended
-                    .wait(count)
-                    .unwrap_or_else(PoisonError::into_inner);
+                count = wait(&self.ended, count);
             } else if left.is_zero() {
                 return;
             } else {
-                let waited = self.ended.wait_timeout(count, left);
-                count = waited.unwrap_or_else(PoisonError::into_inner).0;
+                count = wait_up_to(&self.ended, count, left);
             }
         }
     }
@@ -169,6 +167,11 @@ impl Awareness {
     /// `create` is false, or `readOnly`), `unsupported` (a database of a newer
     /// major version, a network file system), `storage`.
     pub fn open(config: Config) -> Result<Awareness> {
+        Awareness::open_by(config, Clock::default())
+    }
+
+    /// As [`Awareness::open`], with the time of `clock`.
+    pub(crate) fn open_by(config: Config, clock: Clock) -> Result<Awareness> {
         let read_only = config.read_only.unwrap_or(false);
         let limits = Limits::check(config.retention.unwrap_or_default())?;
         let monitor = config.monitor.clone().unwrap_or_default();
@@ -193,6 +196,8 @@ impl Awareness {
             busy_timeout: Duration::from_millis(
                 config.busy_timeout_ms.unwrap_or(5_000).min(i32::MAX as u64),
             ),
+            clock,
+            faults: Faults::default(),
         };
         let wakes = Arc::new(watch::Wakes::new(
             &options.path,

@@ -23,6 +23,7 @@ mod key;
 mod log;
 mod signal;
 mod store;
+mod sync;
 mod sys;
 mod upstream;
 mod watch;

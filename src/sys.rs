@@ -32,6 +32,18 @@ pub(crate) fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
     made
 }
 
+/// Milliseconds of a clock that nobody sets, the same for all processes of the
+/// machine: on Linux since it was started, without the time it slept.
+pub(crate) fn uptime_ms() -> i64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the call fills `now`, which is a timespec; this clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as i64 * 1_000 + now.tv_nsec as i64 / 1_000_000
+}
+
 /// Starts a named library thread: all signals blocked, its panics kept from the host.
 pub(crate) fn spawn<T: Send + 'static>(
     name: &str,

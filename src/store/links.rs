@@ -30,6 +30,7 @@ pub(crate) struct LinkRow {
     pub followed: bool,
     pub progress: Progress,
     pub misses: u32,
+    /// By [`crate::sys::uptime_ms`]: the clock may be set between two misses.
     pub missed_at: i64,
     /// Rises with every change: who read the link before one must read it again.
     pub revision: i64,
@@ -235,7 +236,7 @@ pub(crate) fn advance(
     Ok(())
 }
 
-/// Stores how often in a row the source was not there, and when last.
+/// Stores how often in a row the source was not there, and the uptime at the last time.
 pub(crate) fn set_misses(tx: &Tx<'_>, id: i64, misses: u32, missed_at: i64) -> Result<()> {
     tx.conn
         .prepare_cached(

@@ -2,8 +2,10 @@
 //! of the library behind functions named after what they do.
 
 pub(crate) mod alive;
+mod clock;
 pub(crate) mod cursors;
 pub(crate) mod events;
+mod faults;
 pub(crate) mod links;
 pub(crate) mod offers;
 mod open;
@@ -12,13 +14,16 @@ pub(crate) mod schema;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
 use crate::contract::{Durability, Error, Result};
+use crate::sync::Mutex;
+pub(crate) use crate::sync::lock;
+pub(crate) use clock::Clock;
+pub(crate) use faults::Faults;
 use open::{Identity, InUse, OpenFile};
 use readers::Readers;
 use writer::Writer;
@@ -32,12 +37,15 @@ pub(crate) struct Options {
     pub read_only: bool,
     pub durability: Durability,
     pub busy_timeout: Duration,
+    pub clock: Clock,
+    pub faults: Faults,
 }
 
 /// What is done in the first transaction on a database, whenever it is opened anew.
 pub(crate) type OnOpen = Box<dyn Fn(&Tx<'_>) -> Result<()> + Send + Sync>;
 
-/// Told of the wakes that a transaction raised, after its commit.
+/// Told of the wakes that a transaction raised, after its commit; of none when
+/// they were lost on the way and are to be read.
 pub(crate) type OnCommit = Box<dyn Fn(Vec<offers::Raised>) + Send + Sync>;
 
 /// An open database.
@@ -167,14 +175,6 @@ impl Store {
     }
 }
 
-/// Milliseconds since the epoch, by the local clock.
-pub(crate) fn now_ms() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
 /// SQLite's errors as the contract's.
 pub(crate) fn fault(error: rusqlite::Error) -> Error {
     use rusqlite::ErrorCode;
@@ -212,12 +212,4 @@ fn retry_busy<T>(
             outcome => return outcome.map_err(fault),
         }
     }
-}
-
-/// Takes a lock; what a panic left behind it is still whole, since every
-/// guarded change here is a single step.
-pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -78,7 +78,7 @@ pub(super) fn writer(options: &Options) -> Result<OpenFile> {
         Durability::Process => "NORMAL",
         Durability::Power => "FULL",
     };
-    schema::migrate(&mut file.conn)?;
+    schema::migrate(&mut file.conn, options.clock.now_ms())?;
     file.conn
         .pragma_update(None, "synchronous", synchronous)
         .map_err(fault)?;

@@ -1,11 +1,10 @@
 //! The reading connections: at most three, opened when they are first needed.
 
-use std::sync::{Condvar, Mutex};
-
 use rusqlite::Connection;
 
 use super::{Identity, OpenFile, Options, fault, lock, open};
 use crate::contract::{Error, Result};
+use crate::sync::{Condvar, Mutex, wait};
 
 const MOST: usize = 3;
 
@@ -93,10 +92,7 @@ impl Readers {
                 pool.lent += 1;
                 break;
             }
-            pool = self
-                .returned
-                .wait(pool)
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            pool = wait(&self.returned, pool);
         }
         drop(pool);
         let mut lent = Lent {

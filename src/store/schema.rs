@@ -11,7 +11,7 @@
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
-use super::{fault, now_ms};
+use super::fault;
 use crate::contract::{Error, Result};
 
 /// "AwSe", in the database's header.
@@ -93,8 +93,8 @@ fn refuse_newer(major: u32, minor: u32) -> Result<()> {
 }
 
 /// Makes the tables or brings them up to date, in one transaction. A database
-/// of a newer major version is `unsupported` and left untouched.
-pub(super) fn migrate(conn: &mut Connection) -> Result<()> {
+/// of a newer major version is `unsupported` and left untouched. `now` is the time to note.
+pub(super) fn migrate(conn: &mut Connection, now: i64) -> Result<()> {
     if let Found::Ours { major, minor } = examine(conn)? {
         refuse_newer(major, minor)?;
     }
@@ -124,7 +124,7 @@ pub(super) fn migrate(conn: &mut Connection) -> Result<()> {
         tx.execute_batch(step.sql).map_err(fault)?;
         tx.execute(
             "INSERT INTO session_aware_schema(major, minor, applied_at) VALUES (?1, ?2, ?3)",
-            (step.major, step.minor, now_ms()),
+            (step.major, step.minor, now),
         )
         .map_err(fault)?;
     }

@@ -6,13 +6,14 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex};
 
 use rusqlite::Connection;
 
+use super::faults::Step;
 use super::offers::Raised;
-use super::{Identity, OnCommit, OnOpen, OpenFile, Options, fault, lock, now_ms, open};
+use super::{Faults, Identity, OnCommit, OnOpen, OpenFile, Options, fault, lock, open};
 use crate::contract::{Code, Error, Result};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, wait};
 
 /// How many events may wait for the background writer.
 pub(crate) const QUEUE_EVENTS: usize = 8_192;
@@ -63,14 +64,22 @@ trait Task: Send {
     /// How many events of the background queue it stands for.
     fn events(&self) -> usize;
     fn run(&mut self, tx: &Tx<'_>) -> Result<()>;
-    fn finish(self: Box<Self>, committed: Result<()>);
+    /// Tells of the outcome; a second time does nothing.
+    fn finish(&mut self, committed: Result<()>);
 }
 
 struct Work<W, T, D> {
     events: usize,
     work: Option<W>,
     value: Option<T>,
-    done: D,
+    done: Option<D>,
+}
+
+/// What a transaction came to that was committed.
+struct Stored {
+    /// Each task's own.
+    outcomes: Vec<Result<()>>,
+    raised: Vec<Raised>,
 }
 
 impl<W, T, D> Task for Work<W, T, D>
@@ -90,11 +99,14 @@ where
         Ok(())
     }
 
-    fn finish(self: Box<Self>, committed: Result<()>) {
-        let value = self.value;
-        (self.done)(
-            committed.and_then(|()| value.ok_or_else(|| internal("a write was not carried out"))),
-        );
+    fn finish(&mut self, committed: Result<()>) {
+        let value = self.value.take();
+        if let Some(done) = self.done.take() {
+            done(
+                committed
+                    .and_then(|()| value.ok_or_else(|| internal("a write was not carried out"))),
+            );
+        }
     }
 }
 
@@ -124,7 +136,7 @@ impl Writer {
             events: 0,
             work: Some(work),
             value: None,
-            done: move |outcome| *lock(&put) = Some(outcome),
+            done: Some(move |outcome| *lock(&put) = Some(outcome)),
         };
         let mut queue = lock(&self.queue);
         if queue.stopped {
@@ -136,7 +148,7 @@ impl Writer {
                 return outcome;
             }
             queue = if queue.leading {
-                self.wait(queue)
+                wait(&self.turned, queue)
             } else {
                 self.lead(queue)
             };
@@ -162,7 +174,7 @@ impl Writer {
             events,
             work: Some(work),
             value: None,
-            done,
+            done: Some(done),
         }));
         drop(queue);
         self.turned.notify_all();
@@ -182,7 +194,7 @@ impl Writer {
             } else if queue.stopped && queue.tasks.is_empty() && !queue.leading {
                 return;
             } else {
-                queue = self.wait(queue);
+                queue = wait(&self.turned, queue);
             }
         }
     }
@@ -214,42 +226,42 @@ impl Writer {
             .map_err(fault)
     }
 
-    fn wait<'a>(
-        &'a self,
-        queue: std::sync::MutexGuard<'a, Queue>,
-    ) -> std::sync::MutexGuard<'a, Queue> {
-        self.turned
-            .wait(queue)
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// Carries out one group and tells everybody whose task was in it.
-    fn lead<'a>(
-        &'a self,
-        mut queue: std::sync::MutexGuard<'a, Queue>,
-    ) -> std::sync::MutexGuard<'a, Queue> {
+    /// Carries out one group and tells everybody whose task was in it. A panic
+    /// on the way ends the step it came in, and never the leading: nobody is
+    /// left waiting, and what was stored by then is told as stored.
+    fn lead<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
         let count = queue.tasks.len().min(GROUP);
         let mut group: Vec<_> = queue.tasks.drain(..count).collect();
         queue.leading = true;
         drop(queue);
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.transact(&mut group)));
-        let outcomes = match outcome {
-            Ok(Ok(outcomes)) => outcomes,
-            Ok(Err(error)) => vec![Err(error); count],
-            Err(_) => {
-                self.roll_back();
-                vec![
-                    Err(internal(
-                        "the transaction was undone after a fault of the library"
-                    ));
-                    count
-                ]
+        let mut stored = None;
+        let carried_out = guarded("writing", || {
+            self.faults().reach(Step::Led);
+            self.transact(&mut group, &mut stored)
+        });
+        let (outcomes, raised) = match (stored, carried_out) {
+            (Some(Stored { outcomes, raised }), _) => (outcomes, raised),
+            (None, Some(Err(error))) => (vec![Err(error); count], Vec::new()),
+            (None, _) => {
+                guarded("undoing", || self.roll_back());
+                let undone = internal("the transaction was undone after a fault of the library");
+                (vec![Err(undone); count], Vec::new())
             }
         };
-        let events: usize = group.iter().map(|task| task.events()).sum();
-        for (task, outcome) in group.into_iter().zip(outcomes) {
-            task.finish(outcome);
+        // Still leading: wakes are handed on in the order of their numbers.
+        self.hand_on(raised);
+        for (task, outcome) in group.iter_mut().zip(outcomes) {
+            let told = guarded("telling of a write", || {
+                self.faults().reach(Step::Finish);
+                task.finish(outcome.clone());
+                self.faults().reach(Step::Finished);
+            });
+            if told.is_none() {
+                guarded("telling of a write again", || task.finish(outcome));
+            }
         }
+        guarded("leaving", || self.faults().reach(Step::Leave));
+        let events: usize = group.iter().map(|task| task.events()).sum();
         let mut queue = lock(&self.queue);
         queue.leading = false;
         queue.events -= events;
@@ -257,33 +269,51 @@ impl Writer {
         queue
     }
 
-    /// One transaction for the group. Each task's own outcome, or one error for all.
-    fn transact(&self, group: &mut [Box<dyn Task>]) -> Result<Vec<Result<()>>> {
+    /// One transaction for the group; what it comes to is in `stored` as soon
+    /// as it is stored.
+    fn transact(&self, group: &mut [Box<dyn Task>], stored: &mut Option<Stored>) -> Result<()> {
         let now = Identity::of(&self.options.path);
         let mut file = lock(&self.file);
         self.ensure_current(&mut file, now)?;
         let conn = &file.as_ref().ok_or_else(Error::closed)?.conn;
-        let (outcomes, raised) = in_transaction(conn, |tx| {
+        let (outcomes, raised) = in_transaction(conn, &self.options, |tx| {
             // Alone, a task's failure ends the transaction; among others it
             // must leave theirs as they were.
             if let [only] = group {
-                return only.run(tx).map(|()| vec![Ok(())]);
+                only.run(tx)?;
+                self.faults().reach(Step::Done);
+                return Ok(vec![Ok(())]);
             }
             group
                 .iter_mut()
-                .map(|task| in_savepoint(tx, |tx| task.run(tx)))
+                .map(|task| {
+                    let outcome = in_savepoint(tx, |tx| task.run(tx));
+                    self.faults().reach(Step::Done);
+                    outcome
+                })
                 .collect()
         })?;
-        // Still leading: wakes are handed on in the order of their numbers.
-        drop(file);
-        if !raised.is_empty() {
-            // Stored is stored, whatever becomes of the wakes.
-            let told = catch_unwind(AssertUnwindSafe(|| (self.on_commit)(raised)));
-            if told.is_err() {
-                log::error!(target: "store", "wakes were not handed on");
-            }
+        *stored = Some(Stored { outcomes, raised });
+        self.faults().reach(Step::Committed);
+        Ok(())
+    }
+
+    fn hand_on(&self, raised: Vec<Raised>) {
+        if raised.is_empty() {
+            return;
         }
-        Ok(outcomes)
+        let handed_on = guarded("handing on wakes", || {
+            self.faults().reach(Step::HandOn);
+            (self.on_commit)(raised);
+            self.faults().reach(Step::HandedOn);
+        });
+        if handed_on.is_none() {
+            guarded("having wakes read", || (self.on_commit)(Vec::new()));
+        }
+    }
+
+    fn faults(&self) -> &Faults {
+        &self.options.faults
     }
 
     fn ensure_current(&self, file: &mut Option<OpenFile>, at_path: Option<Identity>) -> Result<()> {
@@ -298,7 +328,7 @@ impl Writer {
     fn reopen(&self, file: &mut Option<OpenFile>) -> Result<()> {
         let fresh = open::writer(&self.options)?;
         // What opening raises is offered to this handle by `on_open` itself.
-        in_transaction(&fresh.conn, |tx| (self.on_open)(tx))?;
+        in_transaction(&fresh.conn, &self.options, |tx| (self.on_open)(tx))?;
         *lock(&self.current) = Some(fresh.identity);
         *file = Some(fresh);
         Ok(())
@@ -316,15 +346,21 @@ impl Writer {
 
 fn in_transaction<T>(
     conn: &Connection,
+    options: &Options,
     work: impl FnOnce(&Tx<'_>) -> Result<T>,
 ) -> Result<(T, Vec<Raised>)> {
+    options.faults.reach(Step::Begin);
     run(conn, "BEGIN IMMEDIATE")?;
     let tx = Tx {
         conn,
-        now: now_ms(),
+        now: options.clock.now_ms(),
         raised: RefCell::default(),
     };
-    let outcome = work(&tx).and_then(|value| run(conn, "COMMIT").map(|()| value));
+    options.faults.reach(Step::Begun);
+    let outcome = work(&tx).and_then(|value| {
+        options.faults.reach(Step::Commit);
+        run(conn, "COMMIT").map(|()| value)
+    });
     if outcome.is_err() && !conn.is_autocommit() {
         run(conn, "ROLLBACK")?;
     }
@@ -351,6 +387,19 @@ fn run(conn: &Connection, sql: &str) -> Result<()> {
         .map_err(fault)
 }
 
+/// Runs a step of who leads: a panic in it, which others would wait for in
+/// vain, is logged and ends it alone.
+fn guarded<T>(what: &str, step: impl FnOnce() -> T) -> Option<T> {
+    let done = catch_unwind(AssertUnwindSafe(step));
+    if done.is_err() {
+        // The host's own logger may be what panicked.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            log::error!(target: "store", "a fault of the library while {what}");
+        }));
+    }
+    done.ok()
+}
+
 fn internal(message: &str) -> Error {
     Error::new(Code::Internal, message)
 }
@@ -369,6 +418,8 @@ mod tests {
             read_only: false,
             durability: Durability::Process,
             busy_timeout: Duration::from_secs(5),
+            clock: crate::store::Clock::default(),
+            faults: Faults::default(),
         };
         let writer = Writer::open(options, Box::new(|_| Ok(())), Box::new(|_| ())).unwrap();
         writer

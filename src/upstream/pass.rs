@@ -21,6 +21,7 @@ use crate::signal;
 use crate::store::Tx;
 use crate::store::alive::is_alive;
 use crate::store::links::{self, FileStamp, Known, LinkRow, Progress};
+use crate::sys;
 
 /// What one slice takes at most.
 const SLICE_BYTES: u64 = 64 << 20;
@@ -773,11 +774,12 @@ pub(super) fn miss<T>(room: &Room, link: &LinkRow, purpose: Purpose) -> Result<S
         let Some(link) = links::of_id(tx.conn(), id)?.filter(|now| now.revision == revision) else {
             return Ok(false);
         };
-        if (0..pace).contains(&tx.now.saturating_sub(link.missed_at)) {
+        let uptime = sys::uptime_ms();
+        if link.misses > 0 && since_miss(link.missed_at, uptime) < pace {
             return Ok(true);
         }
         if link.misses + 1 < MISSES {
-            links::set_misses(tx, id, link.misses + 1, tx.now)?;
+            links::set_misses(tx, id, link.misses + 1, uptime)?;
             return Ok(true);
         }
         tell(
@@ -797,6 +799,16 @@ pub(super) fn miss<T>(room: &Room, link: &LinkRow, purpose: Purpose) -> Result<S
         true => Step::Done(outcome(link, OutcomeKind::Missing, Counts::default())),
         false => Step::Stale(link.id),
     })
+}
+
+/// How long ago a miss was at least, by the uptime then and now: of an uptime
+/// above the present one it is only sure that the machine started after it.
+fn since_miss(missed_at: i64, uptime: i64) -> i64 {
+    if missed_at <= uptime {
+        uptime - missed_at
+    } else {
+        uptime
+    }
 }
 
 /// The source is there: its misses are over.
@@ -921,4 +933,30 @@ pub(super) fn source_id(secret: &Secret, link: &LinkRow, path: Option<&Path>) ->
 /// Whether an error ends the whole round: the handle is closing.
 pub(super) fn is_closed(error: &Error) -> bool {
     error.code == Code::Closed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_miss_is_as_old_as_is_sure_from_uptimes_alone() {
+        // In one run of the machine, and at the next ones: later in it, at the
+        // same moment, earlier, just after the start.
+        for (missed_at, uptime, since) in [
+            (1_000, 61_000, 60_000),
+            (1_000, 1_000, 0),
+            (5_000, 1_000, 1_000),
+            (i64::MAX, 7_000, 7_000),
+            (1_000, 0, 0),
+            // Of a database in which misses bore the wall clock's time.
+            (1_796_029_200_000, 3_600_000, 3_600_000),
+        ] {
+            assert_eq!(
+                since_miss(missed_at, uptime),
+                since,
+                "{missed_at}, {uptime}"
+            );
+        }
+    }
 }

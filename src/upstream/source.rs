@@ -9,6 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use super::print::{Key, Secret};
+use crate::contract::MAX_NUMBER;
 
 /// How a Zstandard file begins: with a frame, or with one to be skipped.
 const FRAME: u32 = 0xfd2f_b528;
@@ -52,7 +53,9 @@ impl Stamp {
 
     /// When the file was modified, in milliseconds since the Unix epoch.
     pub fn modified_ms(&self) -> i64 {
-        (self.modified_ns / 1_000_000) as i64
+        // A file can bear a time that the contract has no number for.
+        let most = i128::from(MAX_NUMBER);
+        (self.modified_ns / 1_000_000).clamp(-most, most) as i64
     }
 }
 

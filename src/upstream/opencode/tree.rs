@@ -80,7 +80,7 @@ impl Tree {
         if known.listed.is_none() || known.listed != time {
             let now = SystemTime::now();
             known.roll = Roll::of(stems(&folder)?.iter().map(|id| mark(id)));
-            known.listed = time.filter(|time| *time + GRAIN <= now);
+            known.listed = time.filter(|time| is_settled(*time, now));
         }
         if known.roll != link.position.roll {
             return Ok(Look::Moved);
@@ -408,6 +408,13 @@ fn entries(folder: &Path) -> Result<impl Iterator<Item = io::Result<fs::DirEntry
         }
         Err(e) => Err(e.into()),
     }
+}
+
+/// Whether a change after `now` would give the folder another time than this.
+/// Of a time to come, or one that no clock will show, that is not known.
+fn is_settled(time: SystemTime, now: SystemTime) -> bool {
+    time.checked_add(GRAIN)
+        .is_some_and(|settled| settled <= now)
 }
 
 /// When a folder was modified; `None` without a folder.

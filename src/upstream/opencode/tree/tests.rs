@@ -91,6 +91,25 @@ fn a_young_folder_is_listed_whatever_its_time() {
 }
 
 #[test]
+fn a_time_is_settled_when_no_clock_can_show_it_again() {
+    let at = |secs| SystemTime::UNIX_EPOCH + Duration::from_secs(secs);
+    let before = |secs| SystemTime::UNIX_EPOCH - Duration::from_secs(secs);
+    let now = at(1_000_000);
+    for (time, settled) in [
+        (at(999_998), true),
+        (at(999_999), false),
+        // The clock was set back since.
+        (at(1_000_001), false),
+        (at(4_000_000_000), false),
+        (at(i64::MAX as u64), false),
+        (before(1), true),
+        (before(i64::MAX as u64), true),
+    ] {
+        assert_eq!(super::is_settled(time, now), settled, "{time:?}");
+    }
+}
+
+#[test]
 fn what_is_not_remembered_is_judged_anew_where_it_was_not_met() {
     let lab = Lab::tree();
     lab.session(S, None);
