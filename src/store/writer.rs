@@ -11,8 +11,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use rusqlite::Connection;
 
 use super::offers::Raised;
-use super::{Identity, OnCommit, OnOpen, OpenFile, Options, fault, lock, now_ms, open};
-use crate::contract::{Code, Error, Result};
+use super::alive::Turn;
+use super::faults::{Health, explain, fault};
+use super::open::{self, Files, OpenFile, Place};
+use super::readers::Readers;
+use super::{OnCommit, OnOpen, Options, lock, now_ms};
+use crate::contract::{Cause, Code, Error, Result};
 
 /// How many events may wait for the background writer.
 pub(crate) const QUEUE_EVENTS: usize = 8_192;
@@ -40,12 +44,30 @@ pub(super) struct Writer {
     options: Options,
     on_open: OnOpen,
     on_commit: OnCommit,
-    file: Mutex<Option<OpenFile>>,
-    /// The file that is open, for readers, which must not wait for a write.
-    current: Mutex<Option<Identity>>,
+    place: Place,
+    readers: Arc<Readers>,
+    health: Arc<Health>,
+    file: Mutex<Slot>,
+    /// The files that are open, for readers, which must not wait for a write.
+    current: Mutex<Option<Files>>,
     queue: Mutex<Queue>,
     /// Told when a group is done, when a task comes, and when writing stops.
     turned: Condvar,
+}
+
+/// Where the writing connection is.
+#[derive(Default)]
+struct Slot {
+    open: Option<OpenFile>,
+    /// What was left and is still to be cleared away, and whether it is damaged.
+    left: Option<(Files, bool)>,
+    closed: bool,
+}
+
+impl Slot {
+    fn file(&self) -> Result<&OpenFile> {
+        self.open.as_ref().ok_or_else(Error::closed)
+    }
 }
 
 #[derive(Default)]
@@ -99,17 +121,28 @@ where
 }
 
 impl Writer {
-    pub(super) fn open(options: Options, on_open: OnOpen, on_commit: OnCommit) -> Result<Writer> {
-        let writer = Writer {
+    pub(super) fn open(
+        options: Options,
+        readers: Arc<Readers>,
+        health: Arc<Health>,
+        on_open: OnOpen,
+        on_commit: OnCommit,
+    ) -> Result<Writer> {
+        let mut writer = Writer {
+            place: Place::new(&options.path),
             options,
             on_open,
             on_commit,
-            file: Mutex::new(None),
+            readers,
+            health,
+            file: Mutex::default(),
             current: Mutex::new(None),
             queue: Mutex::default(),
             turned: Condvar::new(),
         };
         writer.reopen(&mut lock(&writer.file))?;
+        // What is removed later is not made anew behind the host's back.
+        writer.options.create = false;
         Ok(writer)
     }
 
@@ -193,22 +226,36 @@ impl Writer {
     }
 
     pub(super) fn close(&self) {
-        lock(&self.file).take();
+        let mut slot = lock(&self.file);
+        slot.closed = true;
+        let Some(open) = slot.open.take() else {
+            return;
+        };
+        // Damaged files are left as they are, and so are those of others.
+        let is_own = self.place.files() == Ok(open.files);
+        if is_own && self.health.damage(open.files).is_none() {
+            open.close_and_tidy();
+        }
     }
 
-    /// Opens the path anew when `at_path`, the file there now, is not the one that is open.
-    pub(super) fn follow(&self, at_path: Identity) -> Result<()> {
+    /// Opens the path anew when `at_path`, the files there now, are not those
+    /// that are open; which they are then.
+    pub(super) fn follow(&self, at_path: Files) -> Result<Files> {
         if *lock(&self.current) == Some(at_path) {
-            return Ok(());
+            return Ok(at_path);
         }
-        let mut file = lock(&self.file);
-        self.ensure_current(&mut file, Some(at_path))
+        let mut slot = lock(&self.file);
+        let followed = self.ensure_current(&mut slot, at_path);
+        drop(slot);
+        self.health.note(Some(at_path), followed)?;
+        self.place.files()
     }
 
     pub(super) fn data_version(&self) -> Result<i64> {
-        let file = lock(&self.file);
-        let open = file.as_ref().ok_or_else(Error::closed)?;
-        open.conn
+        self.follow(self.place.files()?)?;
+        let slot = lock(&self.file);
+        slot.file()?
+            .conn
             .prepare_cached("PRAGMA data_version")
             .and_then(|mut ask| ask.query_row([], |row| row.get(0)))
             .map_err(fault)
@@ -259,23 +306,31 @@ impl Writer {
 
     /// One transaction for the group. Each task's own outcome, or one error for all.
     fn transact(&self, group: &mut [Box<dyn Task>]) -> Result<Vec<Result<()>>> {
-        let now = Identity::of(&self.options.path);
-        let mut file = lock(&self.file);
-        self.ensure_current(&mut file, now)?;
-        let conn = &file.as_ref().ok_or_else(Error::closed)?.conn;
-        let (outcomes, raised) = in_transaction(conn, |tx| {
-            // Alone, a task's failure ends the transaction; among others it
-            // must leave theirs as they were.
-            if let [only] = group {
-                return only.run(tx).map(|()| vec![Ok(())]);
-            }
-            group
-                .iter_mut()
-                .map(|task| in_savepoint(tx, |tx| task.run(tx)))
-                .collect()
-        })?;
+        let now = self.health.note(None, self.place.files())?;
+        let mut slot = lock(&self.file);
+        let turned = self.ensure_current(&mut slot, now);
+        self.health.note(Some(now), turned)?;
+        let OpenFile { conn, files, .. } = slot.file()?;
+        let files = *files;
+        let sound = || {
+            let checked = self.health.check(files);
+            self.health.note(None, checked)
+        };
+        sound()?;
+        let done = in_transaction(conn, |tx| {
+            let outcomes = self.run(tx, group)?;
+            // Somebody may have seen damage meanwhile.
+            sound()?;
+            Ok(outcomes)
+        });
+        let told = |error| explain(error, Some(conn), &self.options.path);
+        let (outcomes, raised) = self.health.note(Some(files), done.map_err(told))?;
+        let outcomes = outcomes
+            .into_iter()
+            .map(|outcome| self.health.note(Some(files), outcome.map_err(told)))
+            .collect();
         // Still leading: wakes are handed on in the order of their numbers.
-        drop(file);
+        drop(slot);
         if !raised.is_empty() {
             // Stored is stored, whatever becomes of the wakes.
             let told = catch_unwind(AssertUnwindSafe(|| (self.on_commit)(raised)));
@@ -286,26 +341,103 @@ impl Writer {
         Ok(outcomes)
     }
 
-    fn ensure_current(&self, file: &mut Option<OpenFile>, at_path: Option<Identity>) -> Result<()> {
-        let open = file.as_ref().ok_or_else(Error::closed)?;
-        match at_path {
-            Some(now) if now == open.identity => Ok(()),
-            Some(_) => self.reopen(file),
-            None => Err(super::gone()),
+    fn run(&self, tx: &Tx<'_>, group: &mut [Box<dyn Task>]) -> Result<Vec<Result<()>>> {
+        // Alone, a task's failure ends the transaction; among others it must
+        // leave theirs as they were.
+        if let [only] = group {
+            return only.run(tx).map(|()| vec![Ok(())]);
+        }
+        let mut outcomes = Vec::with_capacity(group.len());
+        for task in group {
+            let outcome = in_savepoint(tx, |tx| task.run(tx))?;
+            match outcome {
+                // Into a damaged file nothing of the others is written either.
+                Err(error) if error.cause == Cause::Damage => return Err(error),
+                outcome => outcomes.push(outcome),
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Makes sure that the open files are those at the path.
+    fn ensure_current(&self, slot: &mut Slot, at_path: Files) -> Result<()> {
+        if slot.closed {
+            return Err(Error::closed());
+        }
+        match &slot.open {
+            Some(open) if open.files == at_path => Ok(()),
+            // Damaged, and so left alone whatever becomes of its log.
+            Some(open)
+                if open.files.same_main(at_path) && self.health.damage(at_path).is_some() =>
+            {
+                Ok(())
+            }
+            _ => self.turn_to_path(slot),
         }
     }
 
-    fn reopen(&self, file: &mut Option<OpenFile>) -> Result<()> {
+    /// Leaves the files that are open for those that are at the path now.
+    fn turn_to_path(&self, slot: &mut Slot) -> Result<()> {
+        let _turn = Turn::take(&self.options.path, self.options.busy_timeout)?;
+        let now = self.place.files()?;
+        self.health.check(now)?;
+        // SQLite shares a log's index among the connections of a process.
+        let retired = self.readers.retire();
+        if let Some(open) = slot.open.take_if(|open| open.files != now) {
+            *lock(&self.current) = None;
+            slot.left = Some(self.leave(open, now));
+        }
+        if let Some((old, damaged)) = slot.left {
+            self.place.clear(old, damaged)?;
+            slot.left = None;
+        }
+        if slot.open.is_none() {
+            if self.place.has_stale_connections() {
+                return Err(open::stale());
+            }
+            self.reopen(slot)?;
+        }
+        drop(retired);
+        Ok(())
+    }
+
+    /// Closes the files; which they were, and whether they are damaged.
+    fn leave(&self, open: OpenFile, now: Files) -> (Files, bool) {
+        let old = open.files;
+        let damaged = self.health.damage(old).is_some();
+        let what = if now.same_main(old) {
+            "the database's -wal or -shm file was removed or replaced"
+        } else {
+            "the database file was replaced"
+        };
+        if damaged {
+            log::warn!(target: "store", "{what}: it is opened anew");
+        } else if !now.has_no_other_log(old) {
+            log::error!(target: "store", "{what}: it is opened anew, and what lay only in the log that was here is lost");
+        } else {
+            // Into the file it belongs to, wherever that is now.
+            match open.empty_log() {
+                Ok(()) => log::warn!(target: "store", "{what}: it is opened anew"),
+                Err(error) => {
+                    log::error!(target: "store", "{what}: it is opened anew, and what lay only in its log is lost: {error}");
+                }
+            }
+        }
+        (old, damaged)
+    }
+
+    fn reopen(&self, slot: &mut Slot) -> Result<()> {
         let fresh = open::writer(&self.options)?;
         // What opening raises is offered to this handle by `on_open` itself.
-        in_transaction(&fresh.conn, |tx| (self.on_open)(tx))?;
-        *lock(&self.current) = Some(fresh.identity);
-        *file = Some(fresh);
+        in_transaction(&fresh.conn, |tx| (self.on_open)(tx))
+            .map_err(|error| explain(error, Some(&fresh.conn), &self.options.path))?;
+        *lock(&self.current) = Some(fresh.files);
+        slot.open = Some(fresh);
         Ok(())
     }
 
     fn roll_back(&self) {
-        if let Some(open) = lock(&self.file).as_ref()
+        if let Some(open) = &lock(&self.file).open
             && !open.conn.is_autocommit()
             && let Err(error) = open.conn.execute_batch("ROLLBACK")
         {
@@ -370,7 +502,14 @@ mod tests {
             durability: Durability::Process,
             busy_timeout: Duration::from_secs(5),
         };
-        let writer = Writer::open(options, Box::new(|_| Ok(())), Box::new(|_| ())).unwrap();
+        let writer = Writer::open(
+            options.clone(),
+            Readers::new(options),
+            Arc::default(),
+            Box::new(|_| Ok(())),
+            Box::new(|_| ()),
+        )
+        .unwrap();
         writer
             .write(|tx| {
                 tx.conn
@@ -517,7 +656,7 @@ mod tests {
         writer.write_queued();
         let file = lock(&writer.file);
         let count: i64 = file
-            .as_ref()
+            .file()
             .unwrap()
             .conn
             .query_row("SELECT count(*) FROM t", [], |row| row.get(0))
