@@ -21,7 +21,7 @@ use crate::files::{self, Group, Subscription};
 use crate::key::{self, Session};
 use crate::log::{self as signals, Draft, Limits};
 use crate::store::{
-    Clock, Faults, Options, QUEUE_EVENTS, Store, Tx, cursors, events, links, lock, schema,
+    Clock, Options, QUEUE_EVENTS, Steps, Store, Tx, cursors, events, links, lock, schema,
 };
 use crate::sync::{Arc, Condvar, Mutex, wait, wait_up_to};
 use crate::upstream::{Monitor, Room, Settings, discover, verbs};
@@ -80,7 +80,19 @@ struct Inner {
     calls: Calls,
     failed_appends: AtomicU64,
     shed_events: AtomicU64,
+    /// What the database held when `stats` last read it.
+    counts: Mutex<Counts>,
     threads: Mutex<Threads>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    /// Events and sessions.
+    log: (u64, u64),
+    /// Watches, and those of them that are pending.
+    cursors: (u64, u64),
+    links: u64,
+    schema: String,
 }
 
 #[derive(Default)]
@@ -197,7 +209,7 @@ impl Awareness {
                 config.busy_timeout_ms.unwrap_or(5_000).min(i32::MAX as u64),
             ),
             clock,
-            faults: Faults::default(),
+            steps: Steps::default(),
         };
         let wakes = Arc::new(watch::Wakes::new(
             &options.path,
@@ -240,6 +252,7 @@ impl Awareness {
                 calls: Calls::default(),
                 failed_appends: AtomicU64::new(0),
                 shed_events: AtomicU64::new(0),
+                counts: Mutex::default(),
                 threads: Mutex::default(),
             }),
         };
@@ -574,9 +587,9 @@ impl Awareness {
         verbs::feed(&self.inner.room, &request)
     }
 
-    /// Counters of the handle and its database.
+    /// Counters of the handle and its database; also while that cannot be read.
     ///
-    /// Errors: `storage`, `closed`.
+    /// Errors: `closed`.
     pub fn stats(&self) -> Result<Stats> {
         let _call = self.enter()?;
         let inner = &self.inner;
@@ -587,26 +600,42 @@ impl Awareness {
         let scanned = inner.room.stats();
         let watched: u64 = scanned.values().map(|stats| stats.watched as u64).sum();
         let unwatched: u64 = scanned.values().map(|stats| stats.unwatched as u64).sum();
-        let ((events, sessions), (watches, pending), links, schema_version) =
-            inner.store.read(|conn| {
-                Ok((
-                    events::counts(conn)?,
-                    cursors::counts(conn)?,
-                    links::count(conn)?,
-                    schema::version(conn)?,
-                ))
-            })?;
+        let counted = inner.store.read(|conn| {
+            Ok(Counts {
+                log: events::counts(conn)?,
+                cursors: cursors::counts(conn)?,
+                links: links::count(conn)?,
+                schema: schema::version(conn)?,
+            })
+        });
+        let (counts, unreadable) = match counted {
+            Ok(counts) => {
+                lock(&inner.counts).clone_from(&counts);
+                (counts, None)
+            }
+            // What the handle itself knows is wanted most when the disk fails.
+            Err(error) if error.code == Code::Storage => {
+                (lock(&inner.counts).clone(), Some(error.message))
+            }
+            Err(error) => return Err(error),
+        };
+        let health = inner.store.report();
         Ok(Stats {
-            events,
-            sessions,
-            watches,
-            links,
-            pending,
+            events: counts.log.0,
+            sessions: counts.log.1,
+            watches: counts.cursors.0,
+            links: counts.links,
+            pending: counts.cursors.1,
+            storage_faults: health.faults,
+            last_fault: health.last,
+            unreadable,
+            damaged: health.damage.is_some(),
+            damage: health.damage,
             failed_appends: inner.failed_appends.load(Ordering::Relaxed),
             shed_events: inner.shed_events.load(Ordering::Relaxed),
             queued_events: inner.store.queued_events() as u64,
             queued_wakes: inner.wakes.queued() as u64,
-            schema_version,
+            schema_version: counts.schema,
             database: path.display().to_string(),
             database_bytes: size(path),
             wal_bytes: size(Path::new(&wal)),

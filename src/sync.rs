@@ -4,13 +4,13 @@
 
 #[cfg(not(all(test, feature = "models")))]
 pub(crate) use std::{
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{Arc, Condvar, Mutex, MutexGuard, Weak},
     thread,
 };
 
 #[cfg(all(test, feature = "models"))]
 pub(crate) use shuttle::{
-    sync::{Arc, Condvar, Mutex, MutexGuard},
+    sync::{Arc, Condvar, Mutex, MutexGuard, Weak},
     thread,
 };
 

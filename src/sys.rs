@@ -229,6 +229,26 @@ impl<T: Default + Sync> PerProcess<T> {
     }
 }
 
+/// Whether this process may write at `path`; the error says why not. Opens
+/// nothing: that would drop the process's locks on a database.
+pub(crate) fn writable(path: &Path) -> io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is NUL-terminated and lives for the call.
+    match unsafe { libc::access(path.as_ptr(), libc::W_OK) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// What the system said to SQLite when a call on this connection last failed to
+/// read, write or open; `None` when it said nothing.
+pub(crate) fn sqlite_errno(conn: &rusqlite::Connection) -> Option<io::Error> {
+    // SAFETY: the handle is open as long as the connection, which is this thread's for the call.
+    let errno = unsafe { rusqlite::ffi::sqlite3_system_errno(conn.handle()) };
+    (errno != 0).then(|| io::Error::from_raw_os_error(errno))
+}
+
 /// The name of the network file system `path` is on, where SQLite's
 /// write-ahead log does not work; `None` on any other file system.
 pub(crate) fn network_file_system(path: &Path) -> Option<&'static str> {

@@ -306,6 +306,16 @@ export interface Stats {
   pending: number;
   /** Records of this handle that failed to store. */
   failedAppends: number;
+  /** How often this handle could not read or write its database. */
+  storageFaults: number;
+  /** Why, the last time. */
+  lastFault?: string;
+  /** Why the database cannot be read now; what is counted in it is then what it was before. */
+  unreadable?: string;
+  /** Whether damage was seen in the database: this handle writes nothing more to it. */
+  damaged: boolean;
+  /** What is damaged. */
+  damage?: string;
   /** Events this handle's full queue turned away. */
   shedEvents: number;
   /** Events this handle queued and did not store yet. */

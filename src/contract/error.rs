@@ -48,6 +48,21 @@ pub struct Error {
     /// The request field at fault, in the request's own spelling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
+    /// What the store has to know of it, beside what it tells.
+    #[serde(skip)]
+    pub(crate) cause: Cause,
+}
+
+/// What lies behind an error of the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Nothing that asks for more than telling it.
+    #[default]
+    Told,
+    /// The system refused something: SQLite's extended code of it.
+    System(i32),
+    /// The file holds what this library never wrote.
+    Damage,
 }
 
 /// What every verb answers.
@@ -60,21 +75,29 @@ impl Error {
             code,
             message: message.into(),
             field: None,
+            cause: Cause::default(),
         }
     }
 
     /// `invalid_argument` for `field`.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Error {
         Error {
-            code: Code::InvalidArgument,
-            message: message.into(),
             field: Some(field.into()),
+            ..Error::new(Code::InvalidArgument, message)
         }
     }
 
     /// `storage`.
     pub fn storage(message: impl Into<String>) -> Error {
         Error::new(Code::Storage, message)
+    }
+
+    /// `storage`, since the database holds what this library never wrote.
+    pub(crate) fn damaged(what: impl std::fmt::Display) -> Error {
+        Error {
+            cause: Cause::Damage,
+            ..Error::storage(format!("the database is damaged: {what}"))
+        }
     }
 
     /// `unsupported`.

@@ -11,6 +11,8 @@ pub(crate) mod offers;
 mod open;
 mod readers;
 pub(crate) mod schema;
+mod steps;
+mod values;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -20,12 +22,14 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 
 use crate::contract::{Durability, Error, Result};
-use crate::sync::Mutex;
 pub(crate) use crate::sync::lock;
+use crate::sync::{Arc, Mutex};
 pub(crate) use clock::Clock;
-pub(crate) use faults::Faults;
-use open::{Identity, InUse, OpenFile};
+use faults::{Health, explain};
+pub(crate) use faults::{Report, fault};
+use open::{InUse, Place};
 use readers::Readers;
+pub(crate) use steps::Steps;
 use writer::Writer;
 pub(crate) use writer::{QUEUE_EVENTS, Tx};
 
@@ -38,7 +42,7 @@ pub(crate) struct Options {
     pub durability: Durability,
     pub busy_timeout: Duration,
     pub clock: Clock,
-    pub faults: Faults,
+    pub steps: Steps,
 }
 
 /// What is done in the first transaction on a database, whenever it is opened anew.
@@ -51,8 +55,10 @@ pub(crate) type OnCommit = Box<dyn Fn(Vec<offers::Raised>) + Send + Sync>;
 /// An open database.
 pub(crate) struct Store {
     options: Options,
+    place: Place,
     writer: Option<Writer>,
-    readers: Readers,
+    readers: Arc<Readers>,
+    health: Arc<Health>,
     /// Given back when the connections are closed.
     in_use: Mutex<Option<InUse>>,
 }
@@ -62,20 +68,25 @@ impl Store {
     pub(crate) fn open(options: Options, on_open: OnOpen, on_commit: OnCommit) -> Result<Store> {
         let in_use = Mutex::new(Some(InUse::begin()?));
         let readers = Readers::new(options.clone());
-        if options.read_only {
+        let health = Arc::new(Health::default());
+        let writer = if options.read_only {
             readers.check()?;
-            return Ok(Store {
-                options,
-                writer: None,
-                readers,
-                in_use,
-            });
-        }
-        let writer = Writer::open(options.clone(), on_open, on_commit)?;
+            None
+        } else {
+            Some(Writer::open(
+                options.clone(),
+                Arc::clone(&readers),
+                Arc::clone(&health),
+                on_open,
+                on_commit,
+            )?)
+        };
         Ok(Store {
+            place: Place::new(&options.path),
             options,
-            writer: Some(writer),
+            writer,
             readers,
+            health,
             in_use,
         })
     }
@@ -123,11 +134,18 @@ impl Store {
 
     /// Runs `work` on one snapshot of the database.
     pub(crate) fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let at_path = Identity::of(&self.options.path).ok_or_else(gone)?;
-        if let Some(writer) = &self.writer {
-            writer.follow(at_path)?;
-        }
-        self.readers.read(at_path, work)
+        let at_path = self.health.note(None, self.place.files())?;
+        let at_path = match &self.writer {
+            Some(writer) => writer.follow(at_path)?,
+            None => at_path,
+        };
+        let read = self.readers.read(at_path, work);
+        self.health.note(Some(at_path), read)
+    }
+
+    /// How the database fares in this handle.
+    pub(crate) fn report(&self) -> Report {
+        self.health.report(self.place.files().ok())
     }
 
     /// A number that changes when another connection has written.
@@ -137,19 +155,28 @@ impl Store {
 
     /// Moves what the write-ahead log holds into the database as far as readers allow.
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        let file = open::reader(&self.options, true)?;
-        file.conn
-            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
-            .map_err(fault)
+        let at_path = self.place.files()?;
+        self.health.check(at_path)?;
+        let moved = open::reader(&self.options, true).and_then(|file| {
+            file.conn
+                .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
+                .map_err(|error| explain(fault(error), Some(&file.conn), &self.options.path))
+        });
+        self.health.note(Some(at_path), moved)
     }
 
     /// A consistent copy in the file `into`, which must be empty or absent.
     pub(crate) fn copy_to(&self, into: &str) -> Result<()> {
-        let at_path = Identity::of(&self.options.path).ok_or_else(gone)?;
-        self.readers.alone(at_path, |conn| {
+        let at_path = self.place.files()?;
+        let copied = self.readers.alone(at_path, |conn| {
             conn.execute("VACUUM INTO ?1", [into]).map_err(fault)?;
             Ok(())
-        })
+        });
+        let copied = copied.map_err(|error| Error {
+            message: format!("the copy cannot be made: {}", error.message),
+            ..error
+        });
+        self.health.note(Some(at_path), copied)
     }
 
     /// Lets no more write; the background writer ends when its queue is empty.
@@ -173,22 +200,6 @@ impl Store {
             .as_ref()
             .ok_or_else(|| Error::unsupported("the handle was opened with readOnly"))
     }
-}
-
-/// SQLite's errors as the contract's.
-pub(crate) fn fault(error: rusqlite::Error) -> Error {
-    use rusqlite::ErrorCode;
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            Error::storage("another process held the database for longer than busyTimeoutMs")
-        }
-        Some(ErrorCode::NotADatabase) => Error::storage("the file is not an SQLite database"),
-        _ => Error::storage(format!("SQLite: {error}")),
-    }
-}
-
-fn gone() -> Error {
-    Error::storage("the database file is gone from its path")
 }
 
 /// Repeats what SQLite refuses at once, without its own waiting, while another

@@ -9,10 +9,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use rusqlite::Connection;
 
-use super::faults::Step;
+use super::alive::Turn;
+use super::faults::{Health, explain, fault};
 use super::offers::Raised;
-use super::{Faults, Identity, OnCommit, OnOpen, OpenFile, Options, fault, lock, open};
-use crate::contract::{Code, Error, Result};
+use super::open::{self, Files, OpenFile, Place};
+use super::readers::Readers;
+use super::steps::Step;
+use super::{OnCommit, OnOpen, Options, Steps, lock};
+use crate::contract::{Cause, Code, Error, Result};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, wait};
 
 /// How many events may wait for the background writer.
@@ -41,12 +45,30 @@ pub(super) struct Writer {
     options: Options,
     on_open: OnOpen,
     on_commit: OnCommit,
-    file: Mutex<Option<OpenFile>>,
-    /// The file that is open, for readers, which must not wait for a write.
-    current: Mutex<Option<Identity>>,
+    place: Place,
+    readers: Arc<Readers>,
+    health: Arc<Health>,
+    file: Mutex<Slot>,
+    /// The files that are open, for readers, which must not wait for a write.
+    current: Mutex<Option<Files>>,
     queue: Mutex<Queue>,
     /// Told when a group is done, when a task comes, and when writing stops.
     turned: Condvar,
+}
+
+/// Where the writing connection is.
+#[derive(Default)]
+struct Slot {
+    open: Option<OpenFile>,
+    /// What was left and is still to be cleared away, and whether it is damaged.
+    left: Option<(Files, bool)>,
+    closed: bool,
+}
+
+impl Slot {
+    fn file(&self) -> Result<&OpenFile> {
+        self.open.as_ref().ok_or_else(Error::closed)
+    }
 }
 
 #[derive(Default)]
@@ -111,17 +133,28 @@ where
 }
 
 impl Writer {
-    pub(super) fn open(options: Options, on_open: OnOpen, on_commit: OnCommit) -> Result<Writer> {
-        let writer = Writer {
+    pub(super) fn open(
+        options: Options,
+        readers: Arc<Readers>,
+        health: Arc<Health>,
+        on_open: OnOpen,
+        on_commit: OnCommit,
+    ) -> Result<Writer> {
+        let mut writer = Writer {
+            place: Place::new(&options.path),
             options,
             on_open,
             on_commit,
-            file: Mutex::new(None),
+            readers,
+            health,
+            file: Mutex::default(),
             current: Mutex::new(None),
             queue: Mutex::default(),
             turned: Condvar::new(),
         };
         writer.reopen(&mut lock(&writer.file))?;
+        // What is removed later is not made anew behind the host's back.
+        writer.options.create = false;
         Ok(writer)
     }
 
@@ -205,22 +238,36 @@ impl Writer {
     }
 
     pub(super) fn close(&self) {
-        lock(&self.file).take();
+        let mut slot = lock(&self.file);
+        slot.closed = true;
+        let Some(open) = slot.open.take() else {
+            return;
+        };
+        // Damaged files are left as they are, and so are those of others.
+        let is_own = self.place.files() == Ok(open.files);
+        if is_own && self.health.damage(open.files).is_none() {
+            open.close_and_tidy();
+        }
     }
 
-    /// Opens the path anew when `at_path`, the file there now, is not the one that is open.
-    pub(super) fn follow(&self, at_path: Identity) -> Result<()> {
+    /// Opens the path anew when `at_path`, the files there now, are not those
+    /// that are open; which they are then.
+    pub(super) fn follow(&self, at_path: Files) -> Result<Files> {
         if *lock(&self.current) == Some(at_path) {
-            return Ok(());
+            return Ok(at_path);
         }
-        let mut file = lock(&self.file);
-        self.ensure_current(&mut file, Some(at_path))
+        let mut slot = lock(&self.file);
+        let followed = self.ensure_current(&mut slot, at_path);
+        drop(slot);
+        self.health.note(Some(at_path), followed)?;
+        self.place.files()
     }
 
     pub(super) fn data_version(&self) -> Result<i64> {
-        let file = lock(&self.file);
-        let open = file.as_ref().ok_or_else(Error::closed)?;
-        open.conn
+        self.follow(self.place.files()?)?;
+        let slot = lock(&self.file);
+        slot.file()?
+            .conn
             .prepare_cached("PRAGMA data_version")
             .and_then(|mut ask| ask.query_row([], |row| row.get(0)))
             .map_err(fault)
@@ -236,7 +283,7 @@ impl Writer {
         drop(queue);
         let mut stored = None;
         let carried_out = guarded("writing", || {
-            self.faults().reach(Step::Led);
+            self.steps().reach(Step::Led);
             self.transact(&mut group, &mut stored)
         });
         let (outcomes, raised) = match (stored, carried_out) {
@@ -252,15 +299,15 @@ impl Writer {
         self.hand_on(raised);
         for (task, outcome) in group.iter_mut().zip(outcomes) {
             let told = guarded("telling of a write", || {
-                self.faults().reach(Step::Finish);
+                self.steps().reach(Step::Finish);
                 task.finish(outcome.clone());
-                self.faults().reach(Step::Finished);
+                self.steps().reach(Step::Finished);
             });
             if told.is_none() {
                 guarded("telling of a write again", || task.finish(outcome));
             }
         }
-        guarded("leaving", || self.faults().reach(Step::Leave));
+        guarded("leaving", || self.steps().reach(Step::Leave));
         let events: usize = group.iter().map(|task| task.events()).sum();
         let mut queue = lock(&self.queue);
         queue.leading = false;
@@ -272,29 +319,31 @@ impl Writer {
     /// One transaction for the group; what it comes to is in `stored` as soon
     /// as it is stored.
     fn transact(&self, group: &mut [Box<dyn Task>], stored: &mut Option<Stored>) -> Result<()> {
-        let now = Identity::of(&self.options.path);
-        let mut file = lock(&self.file);
-        self.ensure_current(&mut file, now)?;
-        let conn = &file.as_ref().ok_or_else(Error::closed)?.conn;
-        let (outcomes, raised) = in_transaction(conn, &self.options, |tx| {
-            // Alone, a task's failure ends the transaction; among others it
-            // must leave theirs as they were.
-            if let [only] = group {
-                only.run(tx)?;
-                self.faults().reach(Step::Done);
-                return Ok(vec![Ok(())]);
-            }
-            group
-                .iter_mut()
-                .map(|task| {
-                    let outcome = in_savepoint(tx, |tx| task.run(tx));
-                    self.faults().reach(Step::Done);
-                    outcome
-                })
-                .collect()
-        })?;
+        let now = self.health.note(None, self.place.files())?;
+        let mut slot = lock(&self.file);
+        let turned = self.ensure_current(&mut slot, now);
+        self.health.note(Some(now), turned)?;
+        let OpenFile { conn, files, .. } = slot.file()?;
+        let files = *files;
+        let sound = || {
+            let checked = self.health.check(files);
+            self.health.note(None, checked)
+        };
+        sound()?;
+        let done = in_transaction(conn, &self.options, |tx| {
+            let outcomes = self.run(tx, group)?;
+            // Somebody may have seen damage meanwhile.
+            sound()?;
+            Ok(outcomes)
+        });
+        let told = |error| explain(error, Some(conn), &self.options.path);
+        let (outcomes, raised) = self.health.note(Some(files), done.map_err(told))?;
+        let outcomes = outcomes
+            .into_iter()
+            .map(|outcome| self.health.note(Some(files), outcome.map_err(told)))
+            .collect();
         *stored = Some(Stored { outcomes, raised });
-        self.faults().reach(Step::Committed);
+        self.steps().reach(Step::Committed);
         Ok(())
     }
 
@@ -303,39 +352,119 @@ impl Writer {
             return;
         }
         let handed_on = guarded("handing on wakes", || {
-            self.faults().reach(Step::HandOn);
+            self.steps().reach(Step::HandOn);
             (self.on_commit)(raised);
-            self.faults().reach(Step::HandedOn);
+            self.steps().reach(Step::HandedOn);
         });
         if handed_on.is_none() {
             guarded("having wakes read", || (self.on_commit)(Vec::new()));
         }
     }
 
-    fn faults(&self) -> &Faults {
-        &self.options.faults
+    fn steps(&self) -> &Steps {
+        &self.options.steps
     }
 
-    fn ensure_current(&self, file: &mut Option<OpenFile>, at_path: Option<Identity>) -> Result<()> {
-        let open = file.as_ref().ok_or_else(Error::closed)?;
-        match at_path {
-            Some(now) if now == open.identity => Ok(()),
-            Some(_) => self.reopen(file),
-            None => Err(super::gone()),
+    fn run(&self, tx: &Tx<'_>, group: &mut [Box<dyn Task>]) -> Result<Vec<Result<()>>> {
+        // Alone, a task's failure ends the transaction; among others it must
+        // leave theirs as they were.
+        if let [only] = group {
+            only.run(tx)?;
+            self.steps().reach(Step::Done);
+            return Ok(vec![Ok(())]);
+        }
+        let mut outcomes = Vec::with_capacity(group.len());
+        for task in group {
+            let outcome = in_savepoint(tx, |tx| task.run(tx))?;
+            self.steps().reach(Step::Done);
+            match outcome {
+                // Into a damaged file nothing of the others is written either.
+                Err(error) if error.cause == Cause::Damage => return Err(error),
+                outcome => outcomes.push(outcome),
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Makes sure that the open files are those at the path.
+    fn ensure_current(&self, slot: &mut Slot, at_path: Files) -> Result<()> {
+        if slot.closed {
+            return Err(Error::closed());
+        }
+        match &slot.open {
+            Some(open) if open.files == at_path => Ok(()),
+            // Damaged, and so left alone whatever becomes of its log.
+            Some(open)
+                if open.files.same_main(at_path) && self.health.damage(at_path).is_some() =>
+            {
+                Ok(())
+            }
+            _ => self.turn_to_path(slot),
         }
     }
 
-    fn reopen(&self, file: &mut Option<OpenFile>) -> Result<()> {
+    /// Leaves the files that are open for those that are at the path now.
+    fn turn_to_path(&self, slot: &mut Slot) -> Result<()> {
+        let _turn = Turn::take(&self.options.path, self.options.busy_timeout)?;
+        let now = self.place.files()?;
+        self.health.check(now)?;
+        // SQLite shares a log's index among the connections of a process.
+        let retired = self.readers.retire();
+        if let Some(open) = slot.open.take_if(|open| open.files != now) {
+            *lock(&self.current) = None;
+            slot.left = Some(self.leave(open, now));
+        }
+        if let Some((old, damaged)) = slot.left {
+            self.place.clear(old, damaged)?;
+            slot.left = None;
+        }
+        if slot.open.is_none() {
+            if self.place.has_stale_connections() {
+                return Err(open::stale());
+            }
+            self.reopen(slot)?;
+        }
+        drop(retired);
+        Ok(())
+    }
+
+    /// Closes the files; which they were, and whether they are damaged.
+    fn leave(&self, open: OpenFile, now: Files) -> (Files, bool) {
+        let old = open.files;
+        let damaged = self.health.damage(old).is_some();
+        let what = if now.same_main(old) {
+            "the database's -wal or -shm file was removed or replaced"
+        } else {
+            "the database file was replaced"
+        };
+        if damaged {
+            log::warn!(target: "store", "{what}: it is opened anew");
+        } else if !now.has_no_other_log(old) {
+            log::error!(target: "store", "{what}: it is opened anew, and what lay only in the log that was here is lost");
+        } else {
+            // Into the file it belongs to, wherever that is now.
+            match open.empty_log() {
+                Ok(()) => log::warn!(target: "store", "{what}: it is opened anew"),
+                Err(error) => {
+                    log::error!(target: "store", "{what}: it is opened anew, and what lay only in its log is lost: {error}");
+                }
+            }
+        }
+        (old, damaged)
+    }
+
+    fn reopen(&self, slot: &mut Slot) -> Result<()> {
         let fresh = open::writer(&self.options)?;
         // What opening raises is offered to this handle by `on_open` itself.
-        in_transaction(&fresh.conn, &self.options, |tx| (self.on_open)(tx))?;
-        *lock(&self.current) = Some(fresh.identity);
-        *file = Some(fresh);
+        in_transaction(&fresh.conn, &self.options, |tx| (self.on_open)(tx))
+            .map_err(|error| explain(error, Some(&fresh.conn), &self.options.path))?;
+        *lock(&self.current) = Some(fresh.files);
+        slot.open = Some(fresh);
         Ok(())
     }
 
     fn roll_back(&self) {
-        if let Some(open) = lock(&self.file).as_ref()
+        if let Some(open) = &lock(&self.file).open
             && !open.conn.is_autocommit()
             && let Err(error) = open.conn.execute_batch("ROLLBACK")
         {
@@ -349,16 +478,16 @@ fn in_transaction<T>(
     options: &Options,
     work: impl FnOnce(&Tx<'_>) -> Result<T>,
 ) -> Result<(T, Vec<Raised>)> {
-    options.faults.reach(Step::Begin);
+    options.steps.reach(Step::Begin);
     run(conn, "BEGIN IMMEDIATE")?;
     let tx = Tx {
         conn,
         now: options.clock.now_ms(),
         raised: RefCell::default(),
     };
-    options.faults.reach(Step::Begun);
+    options.steps.reach(Step::Begun);
     let outcome = work(&tx).and_then(|value| {
-        options.faults.reach(Step::Commit);
+        options.steps.reach(Step::Commit);
         run(conn, "COMMIT").map(|()| value)
     });
     if outcome.is_err() && !conn.is_autocommit() {
@@ -419,9 +548,16 @@ mod tests {
             durability: Durability::Process,
             busy_timeout: Duration::from_secs(5),
             clock: crate::store::Clock::default(),
-            faults: Faults::default(),
+            steps: Steps::default(),
         };
-        let writer = Writer::open(options, Box::new(|_| Ok(())), Box::new(|_| ())).unwrap();
+        let writer = Writer::open(
+            options.clone(),
+            Readers::new(options),
+            Arc::default(),
+            Box::new(|_| Ok(())),
+            Box::new(|_| ()),
+        )
+        .unwrap();
         writer
             .write(|tx| {
                 tx.conn
@@ -568,7 +704,7 @@ mod tests {
         writer.write_queued();
         let file = lock(&writer.file);
         let count: i64 = file
-            .as_ref()
+            .file()
             .unwrap()
             .conn
             .query_row("SELECT count(*) FROM t", [], |row| row.get(0))

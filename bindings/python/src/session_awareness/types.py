@@ -474,7 +474,9 @@ class Stats(TypedDict):
 
     `fileEvents` tells whether changes of the agents' files are seen at once: in all folders of
     linked sources (`watchedFolders`), in some, or in none; the others (`unwatchedFolders`) are
-    looked at every interval.
+    looked at every interval. While the database cannot be read, `unreadable` says why, and what
+    is counted in it is what it was before; `damaged` says that this handle writes nothing more to
+    it, and `damage` why.
     """
 
     events: int
@@ -483,6 +485,11 @@ class Stats(TypedDict):
     links: int
     pending: int
     failedAppends: int
+    storageFaults: int
+    lastFault: NotRequired[str]
+    unreadable: NotRequired[str]
+    damaged: bool
+    damage: NotRequired[str]
     shedEvents: int
     queuedEvents: int
     queuedWakes: int
