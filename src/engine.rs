@@ -21,12 +21,15 @@ use crate::contract::{
 use crate::files::{self, Group, Subscription};
 use crate::key::{self, Session};
 use crate::log::{self as signals, Draft, Limits};
+use crate::sharing::Danger;
 use crate::store::{Options, QUEUE_EVENTS, Store, Tx, cursors, events, links, lock, schema};
 use crate::upstream::{Monitor, Room, Settings, discover, verbs};
 use crate::{signal, sys, watch};
 
 /// How often other processes' commits are looked for, beside file events.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked whether something else in the process endangers the database.
+const DANGER_EVERY: Duration = Duration::from_secs(10);
 /// How long closing waits for what is stuck in an agent's file.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often old events and cursors are pruned.
@@ -805,7 +808,7 @@ impl Inner {
 
     fn count_failure<T>(&self, events: u64, outcome: Result<T>) -> Result<T> {
         outcome.inspect_err(|error| {
-            if error.code == Code::Storage || error.code == Code::Internal {
+            if matches!(error.code, Code::Storage | Code::Busy | Code::Internal) {
                 self.failed_appends.fetch_add(events, Ordering::Relaxed);
                 log::error!(target: "log", "{events} events were not recorded: {error}");
             }
@@ -851,8 +854,14 @@ impl Inner {
         stopped: &Receiver<()>,
         heard: Option<Subscription>,
     ) {
-        let mut version = self.store.data_version().ok();
+        let mut version = self.store.data_version().ok().flatten();
+        let mut said = Danger::default();
+        let mut next_danger = Instant::now();
         loop {
+            if Instant::now() >= next_danger {
+                self.tell_danger(&mut said);
+                next_danger = Instant::now() + DANGER_EVERY;
+            }
             let looked = select! {
                 recv(stopped) -> _ => return drop(heard),
                 recv(poked) -> _ => self.wakes.collect(&self.store),
@@ -864,11 +873,25 @@ impl Inner {
         }
     }
 
+    /// Says what endangers the database, each once a handle.
+    fn tell_danger(&self, said: &mut Danger) {
+        let found = self.store.danger();
+        if found.another_sqlite && !said.another_sqlite {
+            said.another_sqlite = true;
+            log::warn!(target: "store", "another copy of SQLite has the database open in this process: neither sees the other's locks, and the file can be corrupted; read it by the library's verbs, or in another process");
+        }
+        if found.locks_dropped && !said.locks_dropped {
+            said.locks_dropped = true;
+            log::warn!(target: "store", "something in this process opened and closed the database file, which dropped the library's locks on it: another process can now delete its live write-ahead log; close all handles on it and open them again");
+        }
+    }
+
     fn look_at_version(&self, version: &mut Option<i64>) -> Result<()> {
         let now = self.store.data_version()?;
-        if version.replace(now) != Some(now) {
+        if now.is_none() || now != *version {
             self.wakes.collect(&self.store)?;
         }
+        *version = now;
         self.wakes.inherit(&self.store)
     }
 }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rusqlite::Connection;
 
 use crate::contract::{Durability, Error, Result};
+use crate::sharing::{self, Danger};
 use open::{Identity, InUse, OpenFile};
 use readers::Readers;
 use writer::Writer;
@@ -122,9 +123,21 @@ impl Store {
         self.readers.read(at_path, work)
     }
 
-    /// A number that changes when another connection has written.
-    pub(crate) fn data_version(&self) -> Result<i64> {
+    /// A number that changes when another connection has written; `None` while
+    /// this one is writing, or waits to.
+    pub(crate) fn data_version(&self) -> Result<Option<i64>> {
         self.writer()?.data_version()
+    }
+
+    /// What else in this process endangers the database that is open for writing.
+    pub(crate) fn danger(&self) -> Danger {
+        let at_path = Identity::of(&self.options.path);
+        match &self.writer {
+            Some(writer) if at_path.is_some() && writer.current() == at_path => {
+                sharing::look(&self.options.path)
+            }
+            _ => Danger::default(),
+        }
     }
 
     /// Moves what the write-ahead log holds into the database as far as readers allow.
@@ -179,9 +192,12 @@ pub(crate) fn now_ms() -> i64 {
 pub(crate) fn fault(error: rusqlite::Error) -> Error {
     use rusqlite::ErrorCode;
     match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            Error::storage("another process held the database for longer than busyTimeoutMs")
-        }
+        // The last is what a reader answers that met others' changes of the locks too often.
+        Some(
+            ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::FileLockingProtocolFailed,
+        ) => Error::busy("another process held the database for longer than busyTimeoutMs"),
         Some(ErrorCode::NotADatabase) => Error::storage("the file is not an SQLite database"),
         _ => Error::storage(format!("SQLite: {error}")),
     }
@@ -195,12 +211,10 @@ fn gone() -> Error {
 /// process opens the same file.
 fn retry_busy<T>(
     conn: &Connection,
+    patience: Duration,
     mut attempt: impl FnMut(&Connection) -> rusqlite::Result<T>,
 ) -> Result<T> {
-    let wait: i64 = conn
-        .query_row("PRAGMA busy_timeout", [], |row| row.get(0))
-        .map_err(fault)?;
-    let deadline = Instant::now() + Duration::from_millis(wait.unsigned_abs());
+    let deadline = Instant::now() + patience;
     loop {
         match attempt(conn) {
             Err(error)

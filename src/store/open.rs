@@ -1,7 +1,9 @@
 //! Opening the database file.
 
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::{Options, fault, schema};
 use crate::contract::{Durability, Error, Result};
+use crate::sharing::Use;
 use crate::sys::{self, PerProcess};
 
 /// A file, whatever its name: device and inode.
@@ -64,6 +67,69 @@ impl Drop for InUse {
 pub(super) struct OpenFile {
     pub(super) conn: Connection,
     pub(super) identity: Identity,
+    /// What the files were when they were opened without locks.
+    alone: Option<Alone>,
+    // Dropped after the connection.
+    used: Use,
+}
+
+impl OpenFile {
+    /// Whether nobody came to use the database since it was opened by
+    /// [`reader`] as one that nobody uses. Always, when it was not so opened.
+    pub(super) fn is_valid(&self, path: &Path) -> bool {
+        self.alone
+            .as_ref()
+            .is_none_or(|then| Alone::look(path).is_ok_and(|now| now.as_ref() == Some(then)))
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        // SQLite closes its descriptor at once when it takes no locks on it.
+        if matches!(self.alone, Some(Alone { log: Some(_), .. }))
+            && let Ok(none) = Connection::open_in_memory()
+        {
+            self.used.park(std::mem::replace(&mut self.conn, none));
+        }
+    }
+}
+
+/// The files of a database that no process has open: there is no `-shm`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Alone {
+    database: Stamp,
+    /// What a process left that ended without closing the database.
+    log: Option<Stamp>,
+}
+
+/// Inode, size, and the times of the last changes.
+type Stamp = (u64, u64, i64, i64, i64, i64);
+
+impl Alone {
+    /// `None` when there is a `-shm`, or no database that is whole without a recovery.
+    fn look(path: &Path) -> io::Result<Option<Alone>> {
+        let stamp = |what: &str| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(what);
+            match fs::metadata(name) {
+                Ok(found) => Ok(Some((
+                    found.ino(),
+                    found.len(),
+                    found.mtime(),
+                    found.mtime_nsec(),
+                    found.ctime(),
+                    found.ctime_nsec(),
+                ))),
+                Err(problem) if problem.kind() == ErrorKind::NotFound => Ok(None),
+                Err(problem) => Err(problem),
+            }
+        };
+        if stamp("-shm")?.is_some() || stamp("-journal")?.is_some() {
+            return Ok(None);
+        }
+        let log = stamp("-wal")?.filter(|(_, size, ..)| *size > 0);
+        Ok(stamp("")?.map(|database| Alone { database, log }))
+    }
 }
 
 /// Opens for writing: makes the file when that is wanted, and its tables.
@@ -73,33 +139,54 @@ pub(super) fn writer(options: &Options) -> Result<OpenFile> {
         make(&options.path)?;
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut file = open(options, flags, 2_000)?;
+    let mut file = open(options, flags, 2_000, None)?;
     let synchronous = match options.durability {
         Durability::Process => "NORMAL",
         Durability::Power => "FULL",
     };
-    schema::migrate(&mut file.conn)?;
+    schema::migrate(&mut file.conn, options.busy_timeout)?;
     file.conn
         .pragma_update(None, "synchronous", synchronous)
         .map_err(fault)?;
+    file.used.guard();
     Ok(file)
 }
 
 /// Opens for reading; `checkpoints` allows the connection to move the
 /// write-ahead log, which a read-only one cannot.
+///
+/// A handle that is read only leaves no file behind, and needs none to be made:
+/// where nobody has the database open it is read without locks, for as long as
+/// [`OpenFile::is_valid`].
 pub(super) fn reader(options: &Options, checkpoints: bool) -> Result<OpenFile> {
     check_place(options)?;
+    if options.read_only
+        && let Ok(Some(alone)) = Alone::look(&options.path)
+    {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
+            | OpenFlags::SQLITE_OPEN_URI
+            | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let file = open(options, flags, 512, Some(alone))?;
+        schema::accept(&file.conn)?;
+        return Ok(file);
+    }
     let access = if checkpoints {
         OpenFlags::SQLITE_OPEN_READ_WRITE
     } else {
         OpenFlags::SQLITE_OPEN_READ_ONLY
     };
-    let file = open(options, access | OpenFlags::SQLITE_OPEN_NO_MUTEX, 512)?;
+    let file = open(options, access | OpenFlags::SQLITE_OPEN_NO_MUTEX, 512, None)?;
     schema::accept(&file.conn)?;
+    file.used.guard();
     Ok(file)
 }
 
-fn open(options: &Options, flags: OpenFlags, cache_kib: i64) -> Result<OpenFile> {
+fn open(
+    options: &Options,
+    flags: OpenFlags,
+    cache_kib: i64,
+    alone: Option<Alone>,
+) -> Result<OpenFile> {
     let path = &options.path;
     // The path may be given to another file at any time: what was opened is
     // known when it is the same before and after.
@@ -107,17 +194,31 @@ fn open(options: &Options, flags: OpenFlags, cache_kib: i64) -> Result<OpenFile>
         let Some(before) = Identity::of(path) else {
             return Err(missing());
         };
-        let conn = Connection::open_with_flags(path, flags).map_err(fault)?;
-        if Identity::of(path) != Some(before) {
-            continue;
+        let used = Use::begin(path, (before.device, before.inode));
+        let conn = match &alone {
+            None => Connection::open_with_flags(path, flags),
+            Some(alone) => Connection::open_with_flags(uri(path, alone), flags),
         }
+        .map_err(fault)?;
         let file = OpenFile {
             conn,
             identity: before,
+            alone: alone.clone(),
+            used,
         };
-        file.conn
-            .busy_timeout(options.busy_timeout)
-            .map_err(fault)?;
+        if Identity::of(path) != Some(before) {
+            continue;
+        }
+        if alone.as_ref().is_some_and(|alone| alone.log.is_some()) {
+            // The index of the log is made in memory, and nothing of it is moved at the end.
+            file.conn
+                .pragma_update(None, "locking_mode", "EXCLUSIVE")
+                .map_err(fault)?;
+            file.conn
+                .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+                .map_err(fault)?;
+        }
+        sys::wait_for_locks(&file.conn, options.busy_timeout).map_err(fault)?;
         file.conn.set_prepared_statement_cache_capacity(64);
         file.conn
             .set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)
@@ -133,6 +234,24 @@ fn open(options: &Options, flags: OpenFlags, cache_kib: i64) -> Result<OpenFile>
         }
         return Ok(file);
     }
+}
+
+/// The database at `path`, which nobody else uses, for SQLite to read without locks.
+fn uri(path: &Path, alone: &Alone) -> OsString {
+    let how = match alone.log {
+        None => "immutable=1",
+        Some(_) => "vfs=unix-none",
+    };
+    let mut uri = b"file:".to_vec();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' => uri.push(*byte),
+            byte if byte.is_ascii_alphanumeric() => uri.push(*byte),
+            byte => uri.extend(format!("%{byte:02X}").bytes()),
+        }
+    }
+    uri.extend(format!("?mode=ro&{how}").bytes());
+    OsString::from_vec(uri)
 }
 
 fn missing() -> Error {

@@ -63,7 +63,14 @@ impl Readers {
         work: impl FnOnce(&Connection) -> Result<T>,
     ) -> Result<T> {
         let lent = self.borrow(at_path)?;
-        work(&lent.file.as_ref().ok_or_else(Error::closed)?.conn)
+        let file = lent.file.as_ref().ok_or_else(Error::closed)?;
+        let done = work(&file.conn);
+        if !file.is_valid(&self.options.path) {
+            return Err(Error::busy(
+                "another process began to use the database while it was read",
+            ));
+        }
+        done
     }
 
     /// Closes what is idle, and what is lent when it comes back.
@@ -81,7 +88,9 @@ impl Readers {
                 return Err(Error::closed());
             }
             // A connection to a file that is no longer at the path reads the past.
-            pool.idle.retain(|file| file.identity == at_path);
+            let path = &self.options.path;
+            pool.idle
+                .retain(|file| file.identity == at_path && file.is_valid(path));
             if let Some(file) = pool.idle.pop() {
                 pool.lent += 1;
                 return Ok(Lent {

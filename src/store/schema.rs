@@ -9,6 +9,8 @@
 //! | `busy_timeout` | `busyTimeoutMs` | other processes write too |
 //! | `cache_size` | 2 MB writer, 512 KiB readers | ten thousand sessions fit, a gateway's memory is its own |
 
+use std::time::Duration;
+
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use super::{fault, now_ms};
@@ -94,11 +96,11 @@ fn refuse_newer(major: u32, minor: u32) -> Result<()> {
 
 /// Makes the tables or brings them up to date, in one transaction. A database
 /// of a newer major version is `unsupported` and left untouched.
-pub(super) fn migrate(conn: &mut Connection) -> Result<()> {
+pub(super) fn migrate(conn: &mut Connection, patience: Duration) -> Result<()> {
     if let Found::Ours { major, minor } = examine(conn)? {
         refuse_newer(major, minor)?;
     }
-    let mode: String = super::retry_busy(conn, |conn| {
+    let mode: String = super::retry_busy(conn, patience, |conn| {
         conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
     })?;
     if mode != "wal" {

@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, TryLockError};
 
 use rusqlite::Connection;
 
@@ -196,21 +196,32 @@ impl Writer {
         lock(&self.file).take();
     }
 
+    /// The file that is open.
+    pub(super) fn current(&self) -> Option<Identity> {
+        *lock(&self.current)
+    }
+
     /// Opens the path anew when `at_path`, the file there now, is not the one that is open.
     pub(super) fn follow(&self, at_path: Identity) -> Result<()> {
-        if *lock(&self.current) == Some(at_path) {
+        if self.current() == Some(at_path) {
             return Ok(());
         }
         let mut file = lock(&self.file);
         self.ensure_current(&mut file, Some(at_path))
     }
 
-    pub(super) fn data_version(&self) -> Result<i64> {
-        let file = lock(&self.file);
+    pub(super) fn data_version(&self) -> Result<Option<i64>> {
+        // Who asks is not to wait as long as a write may.
+        let file = match self.file.try_lock() {
+            Ok(file) => file,
+            Err(TryLockError::Poisoned(file)) => file.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
         let open = file.as_ref().ok_or_else(Error::closed)?;
         open.conn
             .prepare_cached("PRAGMA data_version")
             .and_then(|mut ask| ask.query_row([], |row| row.get(0)))
+            .map(Some)
             .map_err(fault)
     }
 
@@ -230,12 +241,19 @@ impl Writer {
     ) -> std::sync::MutexGuard<'a, Queue> {
         let count = queue.tasks.len().min(GROUP);
         let mut group: Vec<_> = queue.tasks.drain(..count).collect();
+        let behind = queue.tasks.len();
         queue.leading = true;
         drop(queue);
         let outcome = catch_unwind(AssertUnwindSafe(|| self.transact(&mut group)));
         let outcomes = match outcome {
             Ok(Ok(outcomes)) => outcomes,
-            Ok(Err(error)) => vec![Err(error); count],
+            Ok(Err(error)) => {
+                if error.code == Code::Busy {
+                    // Whoever is behind them waited as long, and is not to wait once more.
+                    group.extend(lock(&self.queue).tasks.drain(..behind));
+                }
+                vec![Err(error); group.len()]
+            }
             Err(_) => {
                 self.roll_back();
                 vec![
