@@ -10,6 +10,7 @@
 //!   descriptor, not to the process, so that every other copy sees somebody.
 //! - [`look`] finds a second copy, and locks that were dropped.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader};
@@ -39,13 +40,26 @@ static FILES: PerProcess<Mutex<HashMap<Key, Arc<Mutex<OneFile>>>>> = PerProcess:
 #[derive(Default)]
 struct OneFile {
     users: usize,
+    /// Those of them that have not left.
+    staying: usize,
     guards: Vec<(Key, NotInChild, File)>,
     parked: Vec<Box<dyn Send>>,
+}
+
+impl OneFile {
+    fn set_guards(&self, set: fn(&File, u64) -> io::Result<()>) {
+        for (_, _, shm) in &self.guards {
+            if let Err(problem) = set(shm, DMS) {
+                log::debug!(target: "store", "a -shm is not kept from being cut: {problem}");
+            }
+        }
+    }
 }
 
 /// The library uses a database file. Begun before the connection is opened, and
 /// dropped after it is closed.
 pub(crate) struct Use {
+    left: Cell<bool>,
     key: Key,
     file: Arc<Mutex<OneFile>>,
     shm: PathBuf,
@@ -55,8 +69,16 @@ impl Use {
     /// Begins to use the database that is at `path` and is the file `key`.
     pub(crate) fn begin(path: &Path, key: (u64, u64)) -> Use {
         let file = Arc::clone(lock(FILES.get()).entry(key).or_default());
-        lock(&file).users += 1;
+        {
+            let mut file = lock(&file);
+            file.users += 1;
+            file.staying += 1;
+            if file.staying == 1 {
+                file.set_guards(sys::lock_for_reading);
+            }
+        }
         let own = Use {
+            left: Cell::new(false),
             key,
             file,
             shm: beside(path, "-shm"),
@@ -82,11 +104,21 @@ impl Use {
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(&self.shm);
         let Ok(opened) = opened else { return };
-        if let Err(problem) = sys::lock_for_reading(&opened, DMS) {
-            log::debug!(target: "store", "a -shm is not kept from being cut: {problem}");
-        }
         // Kept in any case: closing it here would drop the locks of this process.
         file.guards.push((shm, NotInChild::guard(&opened), opened));
+        file.set_guards(sys::lock_for_reading);
+    }
+
+    /// Says that the connection is about to be closed. The last one takes the
+    /// write-ahead log away, which it does only when nobody is on the `-shm`.
+    pub(crate) fn leave(&self) {
+        if !self.left.replace(true) {
+            let mut file = lock(&self.file);
+            file.staying -= 1;
+            if file.staying == 0 {
+                file.set_guards(sys::unlock);
+            }
+        }
     }
 
     /// Keeps what holds a descriptor of the file until nobody uses the file any more.
@@ -97,6 +129,7 @@ impl Use {
 
 impl Drop for Use {
     fn drop(&mut self) {
+        self.leave();
         {
             let mut file = lock(&self.file);
             file.users -= 1;

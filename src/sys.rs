@@ -223,11 +223,20 @@ impl<T: Default + Sync> PerProcess<T> {
 /// process's: no other open or close of the file drops it, and it is in the way
 /// of this process's own POSIX locks as of any other's.
 pub(crate) fn lock_for_reading(file: &File, byte: u64) -> io::Result<()> {
+    set_lock(file, byte, true)
+}
+
+/// Ends a lock of [`lock_for_reading`].
+pub(crate) fn unlock(file: &File, byte: u64) -> io::Result<()> {
+    set_lock(file, byte, false)
+}
+
+fn set_lock(file: &File, byte: u64, held: bool) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         // SAFETY: flock is plain data, for which zero is a value.
         let mut range: libc::flock = unsafe { std::mem::zeroed() };
-        range.l_type = libc::F_RDLCK as _;
+        range.l_type = if held { libc::F_RDLCK } else { libc::F_UNLCK } as _;
         range.l_whence = libc::SEEK_SET as _;
         range.l_start = byte as _;
         range.l_len = 1;
@@ -239,7 +248,7 @@ pub(crate) fn lock_for_reading(file: &File, byte: u64) -> io::Result<()> {
     }
     #[cfg(not(target_os = "linux"))]
     {
-        let _ = (file, byte);
+        let _ = (file, byte, held);
         Err(io::ErrorKind::Unsupported.into())
     }
 }

@@ -85,6 +85,7 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
+        self.used.leave();
         // SQLite closes its descriptor at once when it takes no locks on it.
         if matches!(self.alone, Some(Alone { log: Some(_), .. }))
             && let Ok(none) = Connection::open_in_memory()
