@@ -170,7 +170,7 @@ impl Awareness {
     ///
     /// Errors: `invalid_argument` (the config), `not_found` (no file and
     /// `create` is false, or `readOnly`), `unsupported` (a database of a newer
-    /// major version, a network file system), `storage`.
+    /// major version, a network file system), `storage`, `busy`.
     pub fn open(config: Config) -> Result<Awareness> {
         let read_only = config.read_only.unwrap_or(false);
         let limits = Limits::check(config.retention.unwrap_or_default())?;
@@ -272,7 +272,7 @@ impl Awareness {
 
     /// Records one event and tells its watchers, in one transaction.
     ///
-    /// Errors: `invalid_argument`, `storage` (also logged and counted in
+    /// Errors: `invalid_argument`, `storage` and `busy` (also logged and counted in
     /// [`Stats::failed_appends`]), `closed`, `unsupported` (read only).
     pub fn record(&self, event: NewEvent) -> Result<Recorded> {
         let _call = self.enter()?;
@@ -346,7 +346,7 @@ impl Awareness {
 
     /// Registers a watch, starting at the target's present version.
     ///
-    /// Errors: `invalid_argument`, `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn watch(&self, request: Watch) -> Result<WatchReply> {
         let _call = self.enter()?;
         self.inner.store.write(watch::watch(request)?)
@@ -503,7 +503,7 @@ impl Awareness {
     /// Links a session to its upstream source, and begins to watch that. With
     /// baseline `now` it reads the source to its end first, to know the turns it skips.
     ///
-    /// Errors: `invalid_argument`, `not_found` (the source), `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `not_found` (the source), `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn adopt(&self, request: Adopt) -> Result<Adopted> {
         let _call = self.enter_upstream()?;
         verbs::adopt(&self.inner.room, request)
@@ -511,7 +511,7 @@ impl Awareness {
 
     /// Ends a session's upstream link.
     ///
-    /// Errors: `invalid_argument`, `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn release(&self, request: SessionRef) -> Result<Released> {
         let _call = self.enter()?;
         verbs::release(&self.inner.room, &request)
@@ -547,7 +547,7 @@ impl Awareness {
     /// Says that the host itself runs a session now, or no longer: until then
     /// its source is not read. The mark ends with the handle or its process.
     ///
-    /// Errors: `invalid_argument`, `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn set_run_active(&self, request: SetRunActive) -> Result<RunActive> {
         let _call = self.enter()?;
         verbs::set_run_active(&self.inner.room, &request)
@@ -556,7 +556,7 @@ impl Awareness {
     /// Says what the host itself is about to send to an upstream session, so
     /// that it is not taken for a person's turn. Only a keyed hash of it is kept.
     ///
-    /// Errors: `invalid_argument`, `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn own_message(&self, request: OwnMessage) -> Result<Remembered> {
         let _call = self.enter()?;
         verbs::own_message(&self.inner.room, &request)
@@ -565,7 +565,7 @@ impl Awareness {
     /// Hands over an upstream's rows that the host read on another machine, or
     /// that it found the session gone there.
     ///
-    /// Errors: `invalid_argument`, `not_found` (no link), `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `not_found` (no link), `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn feed(&self, request: Feed) -> Result<Outcome> {
         let _call = self.enter()?;
         self.inner.writable()?;

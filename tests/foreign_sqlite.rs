@@ -2,6 +2,8 @@
 //! the library has open.
 #![cfg(target_os = "linux")]
 
+// Each test uses a part of it.
+#[allow(dead_code)]
 mod native;
 
 use std::fs::{self, OpenOptions};

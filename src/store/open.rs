@@ -103,8 +103,8 @@ struct Alone {
     log: Option<Stamp>,
 }
 
-/// Inode, size, and the times of the last changes.
-type Stamp = (u64, u64, i64, i64, i64, i64);
+/// Inode, size, and the time of the last change of the content.
+type Stamp = (u64, u64, i64, i64);
 
 impl Alone {
     /// `None` when there is a `-shm`, or no database that is whole without a recovery.
@@ -118,8 +118,6 @@ impl Alone {
                     found.len(),
                     found.mtime(),
                     found.mtime_nsec(),
-                    found.ctime(),
-                    found.ctime_nsec(),
                 ))),
                 Err(problem) if problem.kind() == ErrorKind::NotFound => Ok(None),
                 Err(problem) => Err(problem),

@@ -28,6 +28,12 @@ pub fn inspect() {
     );
     let events = everything(&aware).len();
     assert_eq!(aware.stats().unwrap().events, events as u64);
+    // A copy, elsewhere.
+    let elsewhere = tempfile::tempdir().unwrap();
+    let copy = elsewhere.path().join("copy.db");
+    let path = copy.to_str().unwrap().to_owned();
+    aware.backup(Backup { path }).unwrap();
+    assert_eq!(open(&copy).stats().unwrap().events, events as u64);
     say(&format!("events {events}"));
     aware.close().unwrap();
 }

@@ -68,6 +68,11 @@ fn open_with(database: &Path, patience: Duration) -> Awareness {
 fn config(database: &Path, patience: Duration) -> Config {
     Config {
         busy_timeout_ms: Some(patience.as_millis() as u64),
+        // Nothing is read before it is asked for.
+        monitor: Some(MonitorConfig {
+            enabled: Some(false),
+            ..MonitorConfig::default()
+        }),
         ..Config::new(database.to_str().unwrap())
     }
 }
@@ -85,7 +90,6 @@ fn is_busy<T: std::fmt::Debug>(what: &str, call: impl FnOnce() -> Result<T>) -> 
         Err(error) => assert_eq!(error.code, Code::Busy, "{what}: {error}"),
         Ok(_) => panic!("{what}: {answer:?}"),
     }
-    println!("  {what} {took:?}");
     assert!(
         took >= PATIENCE && took < PATIENCE + SLACK,
         "{what}: {took:?}"
