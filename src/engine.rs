@@ -20,6 +20,7 @@ use crate::contract::{
 use crate::files::{self, Group, Subscription};
 use crate::key::{self, Session};
 use crate::log::{self as signals, Draft, Limits};
+use crate::sharing::Danger;
 use crate::store::{
     Clock, Options, QUEUE_EVENTS, Steps, Store, Tx, cursors, events, links, lock, schema,
 };
@@ -29,6 +30,8 @@ use crate::{signal, sys, watch};
 
 /// How often other processes' commits are looked for, beside file events.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked whether something else in the process endangers the database.
+const DANGER_EVERY: Duration = Duration::from_secs(10);
 /// How long closing waits for what is stuck in an agent's file.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often old events and cursors are pruned.
@@ -177,7 +180,7 @@ impl Awareness {
     ///
     /// Errors: `invalid_argument` (the config), `not_found` (no file and
     /// `create` is false, or `readOnly`), `unsupported` (a database of a newer
-    /// major version, a network file system), `storage`.
+    /// major version, a network file system), `storage`, `busy`.
     pub fn open(config: Config) -> Result<Awareness> {
         Awareness::open_by(config, Clock::default())
     }
@@ -287,7 +290,7 @@ impl Awareness {
 
     /// Records one event and tells its watchers, in one transaction.
     ///
-    /// Errors: `invalid_argument`, `storage` (also logged and counted in
+    /// Errors: `invalid_argument`, `storage` and `busy` (also logged and counted in
     /// [`Stats::failed_appends`]), `closed`, `unsupported` (read only).
     pub fn record(&self, event: NewEvent) -> Result<Recorded> {
         let _call = self.enter()?;
@@ -361,7 +364,7 @@ impl Awareness {
 
     /// Registers a watch, starting at the target's present version.
     ///
-    /// Errors: `invalid_argument`, `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn watch(&self, request: Watch) -> Result<WatchReply> {
         let _call = self.enter()?;
         self.inner.store.write(watch::watch(request)?)
@@ -518,7 +521,7 @@ impl Awareness {
     /// Links a session to its upstream source, and begins to watch that. With
     /// baseline `now` it reads the source to its end first, to know the turns it skips.
     ///
-    /// Errors: `invalid_argument`, `not_found` (the source), `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `not_found` (the source), `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn adopt(&self, request: Adopt) -> Result<Adopted> {
         let _call = self.enter_upstream()?;
         verbs::adopt(&self.inner.room, request)
@@ -526,7 +529,7 @@ impl Awareness {
 
     /// Ends a session's upstream link.
     ///
-    /// Errors: `invalid_argument`, `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn release(&self, request: SessionRef) -> Result<Released> {
         let _call = self.enter()?;
         verbs::release(&self.inner.room, &request)
@@ -562,7 +565,7 @@ impl Awareness {
     /// Says that the host itself runs a session now, or no longer: until then
     /// its source is not read. The mark ends with the handle or its process.
     ///
-    /// Errors: `invalid_argument`, `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn set_run_active(&self, request: SetRunActive) -> Result<RunActive> {
         let _call = self.enter()?;
         verbs::set_run_active(&self.inner.room, &request)
@@ -571,7 +574,7 @@ impl Awareness {
     /// Says what the host itself is about to send to an upstream session, so
     /// that it is not taken for a person's turn. Only a keyed hash of it is kept.
     ///
-    /// Errors: `invalid_argument`, `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn own_message(&self, request: OwnMessage) -> Result<Remembered> {
         let _call = self.enter()?;
         verbs::own_message(&self.inner.room, &request)
@@ -580,7 +583,7 @@ impl Awareness {
     /// Hands over an upstream's rows that the host read on another machine, or
     /// that it found the session gone there.
     ///
-    /// Errors: `invalid_argument`, `not_found` (no link), `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `not_found` (no link), `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn feed(&self, request: Feed) -> Result<Outcome> {
         let _call = self.enter()?;
         self.inner.writable()?;
@@ -839,7 +842,7 @@ impl Inner {
 
     fn count_failure<T>(&self, events: u64, outcome: Result<T>) -> Result<T> {
         outcome.inspect_err(|error| {
-            if error.code == Code::Storage || error.code == Code::Internal {
+            if matches!(error.code, Code::Storage | Code::Busy | Code::Internal) {
                 self.failed_appends.fetch_add(events, Ordering::Relaxed);
                 log::error!(target: "log", "{events} events were not recorded: {error}");
             }
@@ -885,8 +888,14 @@ impl Inner {
         stopped: &Receiver<()>,
         heard: Option<Subscription>,
     ) {
-        let mut version = self.store.data_version().ok();
+        let mut version = self.store.data_version().ok().flatten();
+        let mut said = Danger::default();
+        let mut next_danger = Instant::now();
         loop {
+            if Instant::now() >= next_danger {
+                self.tell_danger(&mut said);
+                next_danger = Instant::now() + DANGER_EVERY;
+            }
             let looked = select! {
                 recv(stopped) -> _ => return drop(heard),
                 recv(poked) -> _ => self.wakes.collect(&self.store),
@@ -898,11 +907,25 @@ impl Inner {
         }
     }
 
+    /// Says what endangers the database, each once a handle.
+    fn tell_danger(&self, said: &mut Danger) {
+        let found = self.store.danger();
+        if found.another_sqlite && !said.another_sqlite {
+            said.another_sqlite = true;
+            log::warn!(target: "store", "another copy of SQLite has the database open in this process: neither sees the other's locks, and the file can be corrupted; read it by the library's verbs, or in another process");
+        }
+        if found.locks_dropped && !said.locks_dropped {
+            said.locks_dropped = true;
+            log::warn!(target: "store", "something in this process opened and closed the database file, which dropped the library's locks on it: another process can now delete its live write-ahead log; close all handles on it and open them again");
+        }
+    }
+
     fn look_at_version(&self, version: &mut Option<i64>) -> Result<()> {
         let now = self.store.data_version()?;
-        if version.replace(now) != Some(now) {
+        if now.is_none() || now != *version {
             self.wakes.collect(&self.store)?;
         }
+        *version = now;
         self.wakes.inherit(&self.store)
     }
 }

@@ -21,6 +21,7 @@ mod engine;
 mod files;
 mod key;
 mod log;
+mod sharing;
 mod signal;
 mod store;
 mod sync;

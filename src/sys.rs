@@ -6,8 +6,10 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
+use rusqlite::{Connection, ffi};
 
 /// Runs `start` with all signals blocked on this thread, so that threads made
 /// by it inherit the mask and the host's handlers never run on them.
@@ -243,10 +245,89 @@ pub(crate) fn writable(path: &Path) -> io::Result<()> {
 
 /// What the system said to SQLite when a call on this connection last failed to
 /// read, write or open; `None` when it said nothing.
-pub(crate) fn sqlite_errno(conn: &rusqlite::Connection) -> Option<io::Error> {
+pub(crate) fn sqlite_errno(conn: &Connection) -> Option<io::Error> {
     // SAFETY: the handle is open as long as the connection, which is this thread's for the call.
-    let errno = unsafe { rusqlite::ffi::sqlite3_system_errno(conn.handle()) };
+    let errno = unsafe { ffi::sqlite3_system_errno(conn.handle()) };
     (errno != 0).then(|| io::Error::from_raw_os_error(errno))
+}
+
+/// Locks one byte of a file for reading. The lock is the descriptor's, not the
+/// process's: no other open or close of the file drops it, and it is in the way
+/// of this process's own POSIX locks as of any other's.
+pub(crate) fn lock_for_reading(file: &File, byte: u64) -> io::Result<()> {
+    set_lock(file, byte, true)
+}
+
+/// Ends a lock of [`lock_for_reading`].
+pub(crate) fn unlock(file: &File, byte: u64) -> io::Result<()> {
+    set_lock(file, byte, false)
+}
+
+fn set_lock(file: &File, byte: u64, held: bool) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: flock is plain data, for which zero is a value.
+        let mut range: libc::flock = unsafe { std::mem::zeroed() };
+        range.l_type = if held { libc::F_RDLCK } else { libc::F_UNLCK } as _;
+        range.l_whence = libc::SEEK_SET as _;
+        range.l_start = byte as _;
+        range.l_len = 1;
+        // SAFETY: the descriptor is open while `file` is borrowed; the call reads `range`.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &range) } == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (file, byte, held);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Has every wait of the connection for a lock end after `patience` by the
+/// monotonic clock. SQLite's own waiting adds up the sleeps it asked for, which
+/// the host's signals may have cut short.
+pub(crate) fn wait_for_locks(conn: &Connection, patience: Duration) -> rusqlite::Result<()> {
+    let patience_ms = usize::try_from(patience.as_millis()).unwrap_or(usize::MAX);
+    // SAFETY: the connection is open while it is borrowed. What SQLite keeps is a
+    // function of this library, which is never unloaded, and a number in the
+    // place of a pointer, which nobody follows.
+    let result = unsafe {
+        ffi::sqlite3_busy_handler(
+            conn.handle(),
+            Some(wait_a_little),
+            std::ptr::without_provenance_mut(patience_ms),
+        )
+    };
+    match result {
+        ffi::SQLITE_OK => Ok(()),
+        code => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)),
+    }
+}
+
+/// The longest sleep between two looks at a lock.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Called by SQLite, on the thread that waits, when a lock is taken: `count` is
+/// how often before in this wait. Not 0 means: try again.
+extern "C" fn wait_a_little(patience_ms: *mut libc::c_void, count: libc::c_int) -> libc::c_int {
+    thread_local! {
+        static SINCE: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
+    }
+    let now = Instant::now();
+    if count == 0 {
+        SINCE.set(Some(now));
+    }
+    let waited = SINCE.get().map_or(Duration::ZERO, |since| now - since);
+    let patience = Duration::from_millis(patience_ms.addr() as u64);
+    let Some(left) = patience.checked_sub(waited).filter(|left| !left.is_zero()) else {
+        return 0;
+    };
+    let step = Duration::from_micros(250) * 2u32.pow(count.clamp(0, 10).unsigned_abs());
+    // Goes on sleeping after a signal.
+    std::thread::sleep(step.min(LOOK_AGAIN).min(left));
+    1
 }
 
 /// The name of the network file system `path` is on, where SQLite's

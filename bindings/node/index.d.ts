@@ -44,7 +44,7 @@ export class StorageError extends AwarenessError {
   readonly code: 'storage';
 }
 
-/** The call cannot be carried out at this point. */
+/** The call cannot be carried out now: another process held the database for longer than `busyTimeoutMs`. */
 export class BusyError extends AwarenessError {
   readonly code: 'busy';
 }
@@ -111,7 +111,7 @@ export interface Config {
   };
   /** Offer this handle only the wakes for watchers of these agents. */
   wakes?: { agents?: readonly string[] };
-  /** How long a call waits for another process's write. Default 5,000. */
+  /** How long a call waits for another process's write before it is `busy`. Default 5,000. */
   busyTimeoutMs?: number;
 }
 
@@ -121,7 +121,7 @@ export interface Options {
    * Told when `record` could not store: it then resolves with null. By default the error becomes a process warning.
    * What this throws, `record` rejects with.
    */
-  onError?: (error: StorageError) => void;
+  onError?: (error: StorageError | BusyError) => void;
 }
 
 /** A session: its key, and its agent (default `main`) when the key is bare, that is, not `agent:<agentId>:<rest>`. */
@@ -435,7 +435,7 @@ export class Awareness {
   /**
    * Records that something happened to a session.
    *
-   * Signalling never fails the turn that caused it: what cannot be stored (`storage`) is told to `onError` and
+   * Signalling never fails the turn that caused it: what cannot be stored (`storage`, `busy`) is told to `onError` and
    * resolves with null. Other errors reject. With `wait: false` the event is checked and queued on the calling
    * thread, which does not block; such events are stored in the order of the calls, and before what is recorded later.
    */

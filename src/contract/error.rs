@@ -11,7 +11,8 @@ pub enum Code {
     NotFound = 2,
     /// The database could not be read or written.
     Storage = 3,
-    /// The call cannot be carried out at this point (closing a handle from its own callback).
+    /// The call cannot be carried out now: another process held the database for
+    /// longer than `busyTimeoutMs`, or a handle is to be closed from its own callback.
     Busy = 4,
     /// The handle is closed, was never opened, or was taken across a `fork`.
     Closed = 5,
@@ -98,6 +99,11 @@ impl Error {
             cause: Cause::Damage,
             ..Error::storage(format!("the database is damaged: {what}"))
         }
+    }
+
+    /// `busy`.
+    pub fn busy(message: impl Into<String>) -> Error {
+        Error::new(Code::Busy, message)
     }
 
     /// `unsupported`.

@@ -85,7 +85,7 @@ impl Turn {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 Err(TryLockError::WouldBlock) => {
-                    return Err(Error::storage(
+                    return Err(Error::busy(
                         "another process makes the database for longer than busyTimeoutMs",
                     ));
                 }

@@ -36,8 +36,9 @@ fn of_sqlite(failure: ffi::Error, text: &str) -> Error {
         ..Error::storage(format!("{words} (SQLite {code}: {text})"))
     };
     match code & 0xff {
-        ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED => {
-            Error::storage("another process held the database for longer than busyTimeoutMs")
+        // The last is what a reader answers that met others' changes of the locks too often.
+        ffi::SQLITE_BUSY | ffi::SQLITE_LOCKED | ffi::SQLITE_PROTOCOL => {
+            Error::busy("another process held the database for longer than busyTimeoutMs")
         }
         ffi::SQLITE_NOTADB => Error::damaged("the file is not an SQLite database"),
         ffi::SQLITE_CORRUPT | ffi::SQLITE_MISMATCH | ffi::SQLITE_TOOBIG | ffi::SQLITE_FORMAT => {

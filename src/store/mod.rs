@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 
 use crate::contract::{Durability, Error, Result};
+use crate::sharing::{self, Danger};
 pub(crate) use crate::sync::lock;
 use crate::sync::{Arc, Mutex};
 pub(crate) use clock::Clock;
@@ -148,9 +149,21 @@ impl Store {
         self.health.report(self.place.files().ok())
     }
 
-    /// A number that changes when another connection has written.
-    pub(crate) fn data_version(&self) -> Result<i64> {
+    /// A number that changes when another connection has written; `None` while
+    /// this one is writing, or waits to.
+    pub(crate) fn data_version(&self) -> Result<Option<i64>> {
         self.writer()?.data_version()
+    }
+
+    /// What else in this process endangers the database that is open for writing.
+    pub(crate) fn danger(&self) -> Danger {
+        let at_path = self.place.files().ok();
+        match &self.writer {
+            Some(writer) if at_path.is_some() && writer.current() == at_path => {
+                sharing::look(&self.options.path)
+            }
+            _ => Danger::default(),
+        }
     }
 
     /// Moves what the write-ahead log holds into the database as far as readers allow.
@@ -206,12 +219,10 @@ impl Store {
 /// process opens the same file.
 fn retry_busy<T>(
     conn: &Connection,
+    patience: Duration,
     mut attempt: impl FnMut(&Connection) -> rusqlite::Result<T>,
 ) -> Result<T> {
-    let wait: i64 = conn
-        .query_row("PRAGMA busy_timeout", [], |row| row.get(0))
-        .map_err(fault)?;
-    let deadline = Instant::now() + Duration::from_millis(wait.unsigned_abs());
+    let deadline = Instant::now() + patience;
     loop {
         match attempt(conn) {
             Err(error)

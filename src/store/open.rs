@@ -1,7 +1,10 @@
 //! Opening the database file.
 
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::ops::{Deref, DerefMut};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,6 +18,7 @@ use super::alive::{Turn, beside_path};
 use super::faults::{explain, fault};
 use super::{Options, lock, readers, schema};
 use crate::contract::{Code, Durability, Error, Result};
+use crate::sharing::Use;
 use crate::sync::Mutex;
 use crate::sys::{self, PerProcess};
 
@@ -215,21 +219,64 @@ impl Drop for InUse {
     }
 }
 
+/// A connection, and what it needs until it is closed.
+pub(super) struct Held {
+    conn: Connection,
+    /// What the files were when they were opened without locks.
+    alone: Option<Alone>,
+    // Dropped after the connection.
+    used: Use,
+}
+
+impl Held {
+    /// Whether there is a log that a process left which ended without closing the database.
+    fn has_left_log(&self) -> bool {
+        matches!(self.alone, Some(Alone { log: Some(_), .. }))
+    }
+}
+
+impl Deref for Held {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.conn
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut Connection {
+        &mut self.conn
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.used.leave();
+        // SQLite closes its descriptor at once when it takes no locks on it.
+        if self.has_left_log()
+            && let Ok(none) = Connection::open_in_memory()
+        {
+            self.used.park(std::mem::replace(&mut self.conn, none));
+        }
+    }
+}
+
 /// A connection and the files it is on.
 pub(super) struct OpenFile {
-    pub(super) conn: Connection,
+    pub(super) conn: Held,
     pub(super) files: Files,
     _connected: Connected,
 }
 
 impl OpenFile {
-    fn new(conn: Connection, options: &Options, main: Identity) -> Result<OpenFile> {
+    fn new(conn: Held, options: &Options, main: Identity) -> Result<OpenFile> {
         let files = Place::new(&options.path).files()?;
         if files.main != main {
             return Err(Error::storage(
                 "the database file was replaced while it was opened",
             ));
         }
+        conn.used.guard();
         Ok(OpenFile {
             conn,
             files,
@@ -252,6 +299,51 @@ impl OpenFile {
             .conn
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false);
     }
+
+    /// Whether nobody came to use the database since it was opened by
+    /// [`reader`] as one that nobody uses. Always, when it was not so opened.
+    pub(super) fn is_valid(&self, path: &Path) -> bool {
+        self.conn
+            .alone
+            .as_ref()
+            .is_none_or(|then| Alone::look(path).is_ok_and(|now| now.as_ref() == Some(then)))
+    }
+}
+
+/// The files of a database that no process has open: there is no `-shm`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Alone {
+    database: Stamp,
+    /// What a process left that ended without closing the database.
+    log: Option<Stamp>,
+}
+
+/// Inode, size, and the time of the last change of the content.
+type Stamp = (u64, u64, i64, i64);
+
+impl Alone {
+    /// `None` when there is a `-shm`, or no database that is whole without a recovery.
+    fn look(path: &Path) -> io::Result<Option<Alone>> {
+        let stamp = |what: &str| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(what);
+            match fs::metadata(name) {
+                Ok(found) => Ok(Some((
+                    found.ino(),
+                    found.len(),
+                    found.mtime(),
+                    found.mtime_nsec(),
+                ))),
+                Err(problem) if problem.kind() == ErrorKind::NotFound => Ok(None),
+                Err(problem) => Err(problem),
+            }
+        };
+        if stamp("-shm")?.is_some() || stamp("-journal")?.is_some() {
+            return Ok(None);
+        }
+        let log = stamp("-wal")?.filter(|(_, size, ..)| *size > 0);
+        Ok(stamp("")?.map(|database| Alone { database, log }))
+    }
 }
 
 /// Opens for writing: makes the file when that is wanted, and its tables.
@@ -261,12 +353,12 @@ pub(super) fn writer(options: &Options) -> Result<OpenFile> {
         make(options)?;
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let (mut conn, main) = open(options, flags, 2_000)?;
+    let (mut conn, main) = open(options, flags, 2_000, None)?;
     let synchronous = match options.durability {
         Durability::Process => "NORMAL",
         Durability::Power => "FULL",
     };
-    schema::migrate(&mut conn, options.clock.now_ms())
+    schema::migrate(&mut conn, options.clock.now_ms(), options.busy_timeout)
         .and_then(|()| {
             conn.pragma_update(None, "synchronous", synchronous)
                 .map_err(fault)
@@ -277,6 +369,10 @@ pub(super) fn writer(options: &Options) -> Result<OpenFile> {
 
 /// Opens for reading; `checkpoints` allows the connection to move the
 /// write-ahead log, which a read-only one cannot.
+///
+/// A handle that is read only leaves no file behind, and needs none to be made:
+/// where nobody has the database open it is read without locks, for as long as
+/// [`OpenFile::is_valid`].
 pub(super) fn reader(options: &Options, checkpoints: bool) -> Result<OpenFile> {
     check_place(options)?;
     let access = if checkpoints {
@@ -284,12 +380,27 @@ pub(super) fn reader(options: &Options, checkpoints: bool) -> Result<OpenFile> {
     } else {
         OpenFlags::SQLITE_OPEN_READ_ONLY
     };
-    let (conn, main) = open(options, access | OpenFlags::SQLITE_OPEN_NO_MUTEX, 512)?;
+    let alone = if options.read_only {
+        Alone::look(&options.path).unwrap_or_default()
+    } else {
+        None
+    };
+    let flags = match alone {
+        Some(_) => OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI,
+        None => access,
+    };
+    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let (conn, main) = open(options, flags, 512, alone)?;
     schema::accept(&conn).map_err(|error| explain(error, Some(&conn), &options.path))?;
     OpenFile::new(conn, options, main)
 }
 
-fn open(options: &Options, flags: OpenFlags, cache_kib: i64) -> Result<(Connection, Identity)> {
+fn open(
+    options: &Options,
+    flags: OpenFlags,
+    cache_kib: i64,
+    alone: Option<Alone>,
+) -> Result<(Held, Identity)> {
     let path = &options.path;
     let (place, deadline) = (Place::new(path), Instant::now() + options.busy_timeout);
     while place.has_stale_connections() {
@@ -304,8 +415,17 @@ fn open(options: &Options, flags: OpenFlags, cache_kib: i64) -> Result<(Connecti
         let Some(before) = Identity::of(path) else {
             return Err(missing());
         };
-        let conn = Connection::open_with_flags(path, flags)
-            .map_err(|error| explain(fault(error), None, path))?;
+        let used = Use::begin(path, (before.device, before.inode));
+        let conn = match &alone {
+            None => Connection::open_with_flags(path, flags),
+            Some(alone) => Connection::open_with_flags(uri(path, alone), flags),
+        }
+        .map_err(|error| explain(fault(error), None, path))?;
+        let conn = Held {
+            conn,
+            alone: alone.clone(),
+            used,
+        };
         if Identity::of(path) != Some(before) {
             continue;
         }
@@ -315,8 +435,12 @@ fn open(options: &Options, flags: OpenFlags, cache_kib: i64) -> Result<(Connecti
     }
 }
 
-fn set_up(conn: &Connection, options: &Options, cache_kib: i64) -> rusqlite::Result<()> {
-    conn.busy_timeout(options.busy_timeout)?;
+fn set_up(conn: &Held, options: &Options, cache_kib: i64) -> rusqlite::Result<()> {
+    if conn.has_left_log() {
+        // Its index is made in memory.
+        conn.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    }
+    sys::wait_for_locks(conn, options.busy_timeout)?;
     conn.set_prepared_statement_cache_capacity(64);
     conn.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST)?;
     for (option, value) in [
@@ -335,6 +459,24 @@ fn set_up(conn: &Connection, options: &Options, cache_kib: i64) -> rusqlite::Res
         conn.pragma_update(None, pragma, value)?;
     }
     Ok(())
+}
+
+/// The database at `path`, which nobody else uses, for SQLite to read without locks.
+fn uri(path: &Path, alone: &Alone) -> OsString {
+    let how = match alone.log {
+        None => "immutable=1",
+        Some(_) => "vfs=unix-none",
+    };
+    let mut uri = b"file:".to_vec();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' => uri.push(*byte),
+            byte if byte.is_ascii_alphanumeric() => uri.push(*byte),
+            byte => uri.extend(format!("%{byte:02X}").bytes()),
+        }
+    }
+    uri.extend(format!("?mode=ro&{how}").bytes());
+    OsString::from_vec(uri)
 }
 
 fn missing() -> Error {

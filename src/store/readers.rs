@@ -75,8 +75,15 @@ impl Readers {
         work: impl FnOnce(&Connection) -> Result<T>,
     ) -> Result<T> {
         let lent = self.borrow(at_path)?;
-        let conn = &lent.file.as_ref().ok_or_else(Error::closed)?.conn;
-        work(conn).map_err(|error| explain(error, Some(conn), &self.options.path))
+        let file = lent.file.as_ref().ok_or_else(Error::closed)?;
+        let done =
+            work(&file.conn).map_err(|error| explain(error, Some(&file.conn), &self.options.path));
+        if !file.is_valid(&self.options.path) {
+            return Err(Error::busy(
+                "another process began to use the database while it was read",
+            ));
+        }
+        done
     }
 
     /// Closes every connection, those that are lent when they come back, and
@@ -109,7 +116,8 @@ impl Readers {
                 return Err(Error::closed());
             }
             // A connection to a file that is no longer at the path reads the past.
-            pool.idle.retain(|file| file.files == at_path);
+            pool.idle
+                .retain(|file| file.files == at_path && file.is_valid(&self.options.path));
             if !pool.retired {
                 if let Some(file) = pool.idle.pop() {
                     pool.lent.push(at_path);

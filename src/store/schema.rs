@@ -9,6 +9,8 @@
 //! | `busy_timeout` | `busyTimeoutMs` | other processes write too |
 //! | `cache_size` | 2 MB writer, 512 KiB readers | ten thousand sessions fit, a gateway's memory is its own |
 
+use std::time::Duration;
+
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use super::fault;
@@ -93,12 +95,13 @@ fn refuse_newer(major: u32, minor: u32) -> Result<()> {
 }
 
 /// Makes the tables or brings them up to date, in one transaction. A database
-/// of a newer major version is `unsupported` and left untouched. `now` is the time to note.
-pub(super) fn migrate(conn: &mut Connection, now: i64) -> Result<()> {
+/// of a newer major version is `unsupported` and left untouched. `now` is the
+/// time to note, `patience` how long to wait for others.
+pub(super) fn migrate(conn: &mut Connection, now: i64, patience: Duration) -> Result<()> {
     if let Found::Ours { major, minor } = examine(conn)? {
         refuse_newer(major, minor)?;
     }
-    let mode: String = super::retry_busy(conn, |conn| {
+    let mode: String = super::retry_busy(conn, patience, |conn| {
         conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
     })?;
     if mode != "wal" {

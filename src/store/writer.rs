@@ -6,6 +6,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::TryLockError;
 
 use rusqlite::Connection;
 
@@ -250,10 +251,15 @@ impl Writer {
         }
     }
 
+    /// The files that are open.
+    pub(super) fn current(&self) -> Option<Files> {
+        *lock(&self.current)
+    }
+
     /// Opens the path anew when `at_path`, the files there now, are not those
     /// that are open; which they are then.
     pub(super) fn follow(&self, at_path: Files) -> Result<Files> {
-        if *lock(&self.current) == Some(at_path) {
+        if self.current() == Some(at_path) {
             return Ok(at_path);
         }
         let mut slot = lock(&self.file);
@@ -263,13 +269,21 @@ impl Writer {
         self.place.files()
     }
 
-    pub(super) fn data_version(&self) -> Result<i64> {
-        self.follow(self.place.files()?)?;
-        let slot = lock(&self.file);
+    pub(super) fn data_version(&self) -> Result<Option<i64>> {
+        let at_path = self.place.files()?;
+        // Who asks is not to wait as long as a write may.
+        let mut slot = match self.file.try_lock() {
+            Ok(slot) => slot,
+            Err(TryLockError::Poisoned(slot)) => slot.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
+        let turned = self.ensure_current(&mut slot, at_path);
+        self.health.note(Some(at_path), turned)?;
         slot.file()?
             .conn
             .prepare_cached("PRAGMA data_version")
             .and_then(|mut ask| ask.query_row([], |row| row.get(0)))
+            .map(Some)
             .map_err(fault)
     }
 
@@ -279,6 +293,7 @@ impl Writer {
     fn lead<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
         let count = queue.tasks.len().min(GROUP);
         let mut group: Vec<_> = queue.tasks.drain(..count).collect();
+        let behind = queue.tasks.len();
         queue.leading = true;
         drop(queue);
         let mut stored = None;
@@ -288,7 +303,13 @@ impl Writer {
         });
         let (outcomes, raised) = match (stored, carried_out) {
             (Some(Stored { outcomes, raised }), _) => (outcomes, raised),
-            (None, Some(Err(error))) => (vec![Err(error); count], Vec::new()),
+            (None, Some(Err(error))) => {
+                if error.code == Code::Busy {
+                    // Whoever is behind them waited as long, and is not to wait once more.
+                    group.extend(lock(&self.queue).tasks.drain(..behind));
+                }
+                (vec![Err(error); group.len()], Vec::new())
+            }
             (None, _) => {
                 guarded("undoing", || self.roll_back());
                 let undone = internal("the transaction was undone after a fault of the library");

@@ -25,6 +25,8 @@ use self::facts::{Facts, version};
 use self::session::Session;
 use super::position::{Parts, Position};
 use super::{Budget, Error, Found, Link, Look, Reading, Result, State};
+use crate::sharing::Use;
+use crate::sys;
 use crate::upstream::act::Names;
 use crate::upstream::rows::Slice;
 
@@ -47,6 +49,8 @@ struct Open {
     file: (u64, u64),
     shape: Shape,
     facts: Facts,
+    // Dropped after the connection.
+    _used: Use,
 }
 
 impl Database {
@@ -163,21 +167,27 @@ fn identity(path: &Path) -> Result<(u64, u64)> {
 impl Open {
     fn new(path: &Path, file: (u64, u64)) -> Result<Open> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let used = Use::begin(
+            &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
+            file,
+        );
         let conn = Connection::open_with_flags(path, flags)?;
         if identity(path)? != file {
             return Err(Error::Busy);
         }
-        conn.busy_timeout(PATIENCE)?;
+        sys::wait_for_locks(&conn, PATIENCE)?;
         for (pragma, value) in [("cache_size", -CACHE_KIB), ("trusted_schema", 0)] {
             conn.pragma_update(None, pragma, value)?;
         }
         let shape = Shape::of(&conn)?;
+        used.guard();
         let facts = Facts::of(&shape);
         Ok(Open {
             conn,
             file,
             shape,
             facts,
+            _used: used,
         })
     }
 
