@@ -1,0 +1,230 @@
+//! What is killed: threads that use one database through the C ABI as fast as
+//! they can, and say before each call what they are about to do and after it
+//! what was answered.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::abi::{Handle, Library, during, say};
+use crate::board::Phase;
+use crate::{ACKER, DRAINER, Plan, Rng, TARGETS, TOGGLER};
+
+/// The most events one life records, so that none of them is pruned before it
+/// was looked at.
+const MOST_EVENTS: i64 = 2_500;
+
+struct Storm {
+    plan: Plan,
+    handle: Handle,
+    /// How many events may still be recorded.
+    left: AtomicI64,
+}
+
+/// Opens and closes the database, over and over.
+pub fn openings(plan: &Plan) {
+    let library = Library::load(&plan.library);
+    loop {
+        let handle = during(Phase::Open, || library.open(&plan.config)).unwrap();
+        say(&json!(["opened"]));
+        during(Phase::Close, || handle.close());
+    }
+}
+
+pub fn storm(plan: Plan) {
+    let library = Library::load(&plan.library);
+    let handle = during(Phase::Open, || library.open(&plan.config)).unwrap();
+    let storm = Storm {
+        plan,
+        handle,
+        left: AtomicI64::new(MOST_EVENTS),
+    };
+    say(&json!(["opened"]));
+    std::thread::scope(|threads| {
+        let bodies: [fn(&Storm, Rng); 7] = [
+            record, batch, queue, drain, acknowledge, toggle, scan,
+        ];
+        for (number, body) in bodies.into_iter().enumerate() {
+            let storm = &storm;
+            let rng = Rng(storm.plan.seed + 1 + number as u64);
+            threads.spawn(move || body(storm, rng));
+        }
+        threads.spawn(|| prune(&storm));
+        // Beside them handles come and go, as those of other parts of a host do.
+        loop {
+            let other = during(Phase::Open, || library.open(&storm.plan.config)).unwrap();
+            during(Phase::Close, || other.close());
+        }
+    });
+}
+
+impl Storm {
+    fn call(&self, phase: Phase, verb: &str, request: Value) -> Value {
+        let reply = during(phase, || self.handle.call(verb, request));
+        reply.unwrap_or_else(|error| {
+            say(&json!(["error", verb, error]));
+            panic!("{verb}: {error}");
+        })
+    }
+
+    /// An event that its summary tells from every other.
+    fn event(&self, rng: &mut Rng, name: &str) -> Value {
+        const KINDS: [&str; 4] = [
+            "human_direct_message",
+            "goal_changed",
+            "run_completed",
+            "compacted",
+        ];
+        const ACTORS: [&str; 4] = ["u-1", DRAINER, ACKER, TOGGLER];
+        let mut event = json!({
+            "sessionKey": rng.of(&TARGETS), "kind": rng.of(&KINDS), "summary": name,
+            "actorType": "agent", "actorId": rng.of(&ACTORS),
+        });
+        if rng.below(3) == 0 {
+            event["dedupeKey"] = name.into();
+        }
+        event
+    }
+
+    /// Takes `events` from what may be recorded; waits for the kill when it is used up.
+    fn take(&self, events: i64) {
+        if self.left.fetch_sub(events, Ordering::Relaxed) < events {
+            loop {
+                std::thread::park();
+            }
+        }
+    }
+
+    fn name(&self, thread: &str, count: u64) -> String {
+        format!("{}-{thread}-{count}", self.plan.life)
+    }
+
+    fn record_one(&self, rng: &mut Rng, name: &str, lane: &str) {
+        let event = self.event(rng, name);
+        say(&json!(["record?", lane, [event]]));
+        let reply = self.call(Phase::Record, "record", event);
+        say(&json!(["record!", lane, [reply["event"]["sequence"]]]));
+    }
+}
+
+fn record(storm: &Storm, mut rng: Rng) {
+    for count in 0.. {
+        storm.take(1);
+        storm.record_one(&mut rng, &storm.name("record", count), "record");
+    }
+}
+
+fn batch(storm: &Storm, mut rng: Rng) {
+    for count in 0.. {
+        let size = 2 + rng.below(12);
+        storm.take(size as i64);
+        let events: Vec<Value> = (0..size)
+            .map(|at| storm.event(&mut rng, &format!("{}.{at}", storm.name("batch", count))))
+            .collect();
+        say(&json!(["record?", "batch", events]));
+        let reply = storm.call(Phase::Batch, "record", json!({"events": events}));
+        let results = reply["results"].as_array().unwrap();
+        let sequences: Vec<&Value> = results
+            .iter()
+            .map(|result| &result["event"]["sequence"])
+            .collect();
+        say(&json!(["record!", "batch", sequences]));
+    }
+}
+
+/// Leaves events to the background writer, now and then one that it waits for.
+fn queue(storm: &Storm, mut rng: Rng) {
+    for count in 0.. {
+        storm.take(1);
+        let name = storm.name("queue", count);
+        if rng.below(8) == 0 {
+            storm.record_one(&mut rng, &name, "queue");
+            continue;
+        }
+        let mut event = storm.event(&mut rng, &name);
+        say(&json!(["queue?", "queue", [event]]));
+        event["wait"] = false.into();
+        let reply = storm.call(Phase::Queue, "record", event);
+        assert_eq!(reply["queued"], true, "the queue is longer than the storm");
+    }
+}
+
+fn notices(reply: &Value) -> Vec<Value> {
+    let notices = reply["notices"].as_array().unwrap();
+    notices
+        .iter()
+        .map(|notice| {
+            json!([
+                notice["targetSessionKey"],
+                notice["changesSince"],
+                notice["notified"]
+            ])
+        })
+        .collect()
+}
+
+fn drain(storm: &Storm, mut rng: Rng) {
+    loop {
+        say(&json!(["drain?"]));
+        let limit = 1 + rng.below(7);
+        let request = json!({"watcherSessionKey": DRAINER, "limit": limit});
+        let reply = storm.call(Phase::Drain, "drain_notices", request);
+        say(&json!(["drain!", notices(&reply)]));
+    }
+}
+
+fn acknowledge(storm: &Storm, mut rng: Rng) {
+    loop {
+        let request = json!({"watcherSessionKey": ACKER, "ack": false});
+        let reply = storm.call(Phase::Peek, "drain_notices", request);
+        let mut taken = notices(&reply);
+        say(&json!(["peek!", taken]));
+        taken.retain(|_| rng.below(4) > 0);
+        if taken.is_empty() {
+            continue;
+        }
+        say(&json!(["ack?", taken]));
+        let notices: Vec<Value> = taken
+            .iter()
+            .map(|notice| json!({"targetSessionKey": notice[0], "notified": notice[2]}))
+            .collect();
+        let request = json!({"watcherSessionKey": ACKER, "notices": notices});
+        let reply = storm.call(Phase::Ack, "ack_notices", request);
+        assert_eq!(reply["acknowledged"], taken.len(), "each was open");
+        say(&json!(["ack!", taken]));
+    }
+}
+
+fn toggle(storm: &Storm, mut rng: Rng) {
+    loop {
+        let target = rng.of(&TARGETS);
+        let request = json!({"watcherSessionKey": TOGGLER, "targetSessionKey": target});
+        if rng.below(2) == 0 {
+            say(&json!(["watch?", target]));
+            let reply = storm.call(Phase::Watch, "watch", request);
+            say(&json!(["watch!", target, reply["created"], reply["stateVersion"]]));
+        } else {
+            say(&json!(["unwatch?", target]));
+            let reply = storm.call(Phase::Watch, "unwatch", request);
+            say(&json!(["unwatch!", target, reply["unwatched"]]));
+        }
+    }
+}
+
+fn scan(storm: &Storm, _: Rng) {
+    loop {
+        let reply = storm.call(Phase::Scan, "scan", json!({}));
+        for outcome in reply["outcomes"].as_array().unwrap() {
+            let found = outcome["outcome"].as_str().unwrap();
+            if !["unchanged", "activity"].contains(&found) {
+                say(&json!(["error", "scan", outcome]));
+            }
+        }
+    }
+}
+
+fn prune(storm: &Storm) {
+    loop {
+        storm.call(Phase::Prune, "maintain", json!({}));
+    }
+}
