@@ -124,13 +124,34 @@ impl Drop for Board {
 #[derive(Debug)]
 pub enum Entry {
     Said(String),
-    Made { file: u32, name: String },
-    Removed { name: String },
-    Wrote { file: u32, place: u64, bytes: Vec<u8> },
-    Cut { file: u32, length: u64 },
-    Synced { file: u32 },
+    Made {
+        file: u32,
+        name: String,
+    },
+    /// A file that was there is met under this number.
+    Met {
+        file: u32,
+        name: String,
+    },
+    Removed {
+        name: String,
+    },
+    Wrote {
+        file: u32,
+        place: u64,
+        bytes: Vec<u8>,
+    },
+    Cut {
+        file: u32,
+        length: u64,
+    },
+    Synced {
+        file: u32,
+    },
     /// What was to be synced is in the cache alone, and nothing will try again.
-    SyncFailed { file: u32 },
+    SyncFailed {
+        file: u32,
+    },
     FolderSynced,
 }
 
@@ -151,6 +172,7 @@ pub fn entries(path: &Path) -> Vec<Entry> {
         entries.push(match word(0) as u8 {
             b'S' => Entry::Said(text()),
             b'C' => Entry::Made { file, name: text() },
+            b'O' => Entry::Met { file, name: text() },
             b'U' => Entry::Removed { name: text() },
             b'W' => Entry::Wrote {
                 file,

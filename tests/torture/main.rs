@@ -14,6 +14,7 @@ mod model;
 #[path = "../native/mod.rs"]
 #[allow(dead_code)]
 mod native;
+mod power;
 mod storm;
 
 use std::collections::BTreeMap;
@@ -59,12 +60,19 @@ fn main() {
     if let Ok(plan) = std::env::var(PLAN) {
         let plan: Plan = serde_json::from_str(&plan).unwrap();
         return match plan.role.as_str() {
-            "storm" => storm::storm(plan),
+            "storm" => storm::storm(&plan),
+            "sittings" => storm::sittings(&plan),
             "openings" => storm::openings(&plan),
             role => panic!("no role {role}"),
         };
     }
-    let tests: [(&str, fn()); 1] = [("killed_at_any_instant", killed_at_any_instant)];
+    let tests: [(&str, fn()); 2] = [
+        ("killed_at_any_instant", killed_at_any_instant),
+        (
+            "what_was_acknowledged_outlives_the_loss_of_power",
+            power::what_was_acknowledged_outlives_the_loss_of_power,
+        ),
+    ];
     let only: Vec<String> = std::env::args()
         .skip(1)
         .filter(|arg| !arg.starts_with('-'))
@@ -78,7 +86,10 @@ fn main() {
         let begun = Instant::now();
         // A failure panics, which ends the program with its message.
         test();
-        println!("test {name} ... ok ({:.1} s)", begun.elapsed().as_secs_f32());
+        println!(
+            "test {name} ... ok ({:.1} s)",
+            begun.elapsed().as_secs_f32()
+        );
     }
     println!(
         "\ntest result: ok. {} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
@@ -134,7 +145,8 @@ impl Place {
 
     /// The folder of the database alone.
     fn data(&self) -> PathBuf {
-        self.folder.path().join("data")
+        // As the library sees it, without symbolic links.
+        self.folder.path().canonicalize().unwrap().join("data")
     }
 
     fn database(&self) -> PathBuf {
@@ -235,7 +247,10 @@ impl Spread {
     }
 
     fn print(&self) {
-        println!("{} kills, of them {} in recovery", self.kills, self.recovering);
+        println!(
+            "{} kills, of them {} in recovery",
+            self.kills, self.recovering
+        );
         println!("{:12} {:>8} {:>8}", "phase", "inside", "at work");
         for phase in SPREAD {
             let (inside, at_work) = (self.inside[&phase], self.at_work[&phase]);
@@ -247,7 +262,6 @@ impl Spread {
 /// Kills the child at a random instant of what is wanted, or of anything else
 /// when that does not come up.
 fn kill(child: &mut Child, board: &Board, rng: &mut Rng, wanted: impl Fn(&Board) -> bool) {
-    spin(Duration::from_micros(rng.below(60_000)));
     let patience = Instant::now() + Duration::from_secs(1);
     while !wanted(board) && Instant::now() < patience {
         std::hint::spin_loop();
@@ -293,7 +307,10 @@ fn killed_at_any_instant() {
             let (mut child, board) = place.start(&plan, false);
             let wanted = spread.rarest();
             model.feed_while(&mut rng.next(), || {
-                kill(&mut child, &board, &mut rng, |board| board.is_at_work(wanted));
+                spin(Duration::from_micros(rng.below(60_000)));
+                kill(&mut child, &board, &mut rng, |board| {
+                    board.is_at_work(wanted)
+                });
             });
             spread.count(&board);
             let said = place.said();

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use session_awareness::*;
 
-use crate::{ACKER, DRAINER, Place, Rng, TARGETS, TOGGLER};
+use crate::{ACKER, DRAINER, Place, Rng, TARGETS};
 
 const UPSTREAM: [(Catalog, &str); 3] = [
     (Catalog::Claude, "agent:main:claude"),
@@ -42,6 +42,15 @@ struct Seen {
     last_seen: u64,
 }
 
+impl Seen {
+    fn begin(from: u64) -> Seen {
+        Seen {
+            from,
+            last_seen: from,
+        }
+    }
+}
+
 /// What one life said.
 #[derive(Default)]
 struct Life {
@@ -58,7 +67,7 @@ struct Life {
     notices: Vec<(String, String, u64)>,
     drain_in_doubt: bool,
     ack_in_doubt: Vec<(String, u64)>,
-    toggle_in_doubt: Option<String>,
+    toggle_in_doubt: Option<(String, String)>,
 }
 
 pub struct Model<'a> {
@@ -183,33 +192,44 @@ fn text(value: &Value) -> String {
     value.as_str().unwrap().to_owned()
 }
 
+/// The sequence of the last event that was pruned.
+fn pruned(sessions: &[SessionRow]) -> u64 {
+    let each = sessions.iter().map(|row| row.pruned_below);
+    each.max().unwrap_or(0)
+}
+
+/// The watcher and the target of a watch.
+fn pair(said: &Value) -> (String, String) {
+    (text(&said[1]), text(&said[2]))
+}
+
 fn count(value: &Value) -> u64 {
     value.as_u64().unwrap()
 }
 
 impl<'a> Model<'a> {
-    /// Sets up who watches what, and the agents' files.
-    pub fn begin(place: &'a Place) -> Model<'a> {
-        let aware = open(place);
-        let mut model = Model {
+    /// Of a database that nobody has used yet.
+    pub fn new(place: &'a Place) -> Model<'a> {
+        Model {
             place,
             known: BTreeMap::new(),
             names: BTreeSet::new(),
             seen: BTreeMap::new(),
             typed: BTreeMap::new(),
             feeder: Vec::new(),
-        };
+        }
+    }
+
+    /// Sets up who watches what, and the agents' files.
+    pub fn begin(place: &'a Place) -> Model<'a> {
+        let aware = open(place);
+        let mut model = Model::new(place);
         let upstream = UPSTREAM.map(|(_, key)| key);
         for target in TARGETS.into_iter().chain(upstream) {
             for watcher in [DRAINER, ACKER] {
                 aware.watch(Watch::new(watcher, target)).unwrap();
-                let seen = Seen {
-                    from: 0,
-                    last_seen: 0,
-                };
-                model
-                    .seen
-                    .insert((watcher.to_owned(), target.to_owned()), seen);
+                let pair = (watcher.to_owned(), target.to_owned());
+                model.seen.insert(pair, Seen::begin(0));
             }
         }
         for (catalog, key) in UPSTREAM {
@@ -370,24 +390,19 @@ impl<'a> Model<'a> {
                     life.ack_in_doubt.clear();
                     self.hear_acks(ACKER, &said[1]);
                 }
-                "watch?" | "unwatch?" => life.toggle_in_doubt = Some(text(&said[1])),
+                "watch?" | "unwatch?" => life.toggle_in_doubt = Some(pair(said)),
                 "watch!" => {
                     life.toggle_in_doubt = None;
-                    let (pair, from) = ((TOGGLER.to_owned(), text(&said[1])), count(&said[3]));
-                    let fresh = Seen {
-                        from,
-                        last_seen: from,
-                    };
-                    let was = self.seen.contains_key(&pair);
-                    assert_eq!(said[2].as_bool(), Some(!was), "{said}");
-                    self.seen.entry(pair).or_insert(fresh);
+                    let from = count(&said[4]);
+                    let was = self.seen.contains_key(&pair(said));
+                    assert_eq!(said[3].as_bool(), Some(!was), "{said}");
+                    self.seen.entry(pair(said)).or_insert(Seen::begin(from));
                 }
                 "unwatch!" => {
                     life.toggle_in_doubt = None;
-                    let was = self.seen.remove(&(TOGGLER.to_owned(), text(&said[1])));
-                    assert_eq!(said[2].as_bool(), Some(was.is_some()), "{said}");
+                    let was = self.seen.remove(&pair(said)).is_some();
+                    assert_eq!(said[3].as_bool(), Some(was), "{said}");
                 }
-                "opened" => {}
                 what => panic!("a child said {what}"),
             }
         }
@@ -395,12 +410,21 @@ impl<'a> Model<'a> {
     }
 
     fn check_log(&mut self, log: &[Event], sessions: &[SessionRow], life: &Life) {
-        let pruned = sessions.iter().map(|row| row.pruned_below).max().unwrap();
+        let pruned = pruned(sessions);
+        for (sequence, name) in life.answered.range(..=pruned) {
+            // What was pruned unseen is known by what was answered.
+            let meant = &life.meant[name];
+            self.known.entry(*sequence).or_insert_with(|| Known {
+                name: name.clone(),
+                session: text(&meant["sessionKey"]),
+                kind: serde_json::from_value(meant["kind"].clone()).unwrap(),
+                actor: Some(text(&meant["actorId"])),
+                turns: 0,
+            });
+        }
         let last = self.known.last_key_value().map_or(0, |(last, _)| *last);
-        assert!(
-            pruned <= last,
-            "the storm outran its own retention: pruned through {pruned}, looked at through {last}"
-        );
+        let whole = self.known.keys().copied().eq(1..=last);
+        assert!(whole && pruned <= last, "pruned before it was looked at");
         // What is pruned is a prefix, and nothing else is missing.
         for (event, sequence) in log.iter().zip(pruned + 1..) {
             assert_eq!(event.sequence, sequence, "the log has a hole");
@@ -444,7 +468,10 @@ impl<'a> Model<'a> {
             .map(|(sequence, known)| (known.name.as_str(), *sequence))
             .collect();
         for batch in &life.batches {
-            let stored: Vec<_> = batch.iter().map(|name| by_name.get(name.as_str())).collect();
+            let stored: Vec<_> = batch
+                .iter()
+                .map(|name| by_name.get(name.as_str()))
+                .collect();
             let whole = stored.windows(2).all(|pair| match (pair[0], pair[1]) {
                 (Some(one), Some(next)) => one + 1 == *next,
                 (None, None) => true,
@@ -502,7 +529,10 @@ impl<'a> Model<'a> {
             let edge = row.pruned_below;
             for since in [0, edge.saturating_sub(1), edge, row.state_version] {
                 let reply = aware
-                    .changes_since(ChangesSince::new(session(&row.session_key).session_key, since))
+                    .changes_since(ChangesSince::new(
+                        session(&row.session_key).session_key,
+                        since,
+                    ))
                     .unwrap();
                 let changes = reply.state_changes;
                 assert_eq!(
@@ -513,7 +543,7 @@ impl<'a> Model<'a> {
                 let there: Vec<u64> = changes.events.iter().map(|event| event.sequence).collect();
                 let wanted: Vec<u64> = self
                     .known
-                    .range(since.max(self.pruned(sessions)) + 1..)
+                    .range(since.max(pruned(sessions)) + 1..)
                     .filter(|(_, known)| known.session == row.session_key)
                     .map(|(sequence, _)| *sequence)
                     .take(200)
@@ -521,10 +551,6 @@ impl<'a> Model<'a> {
                 assert_eq!(there, wanted, "{row:?} read from {since}");
             }
         }
-    }
-
-    fn pruned(&self, sessions: &[SessionRow]) -> u64 {
-        sessions.iter().map(|row| row.pruned_below).max().unwrap()
     }
 
     fn check_cursors(&mut self, rows: Vec<WatchRow>, life: &Life) {
@@ -545,21 +571,17 @@ impl<'a> Model<'a> {
                 (pair, row)
             })
             .collect();
-        if let Some(target) = &life.toggle_in_doubt {
+        if let Some(pair) = &life.toggle_in_doubt {
             // Whether it was carried out is told by what is there.
-            let pair = (TOGGLER.to_owned(), target.clone());
-            match rows.get(&pair) {
+            match rows.get(pair) {
                 Some(row) => {
                     let from = row.last_seen;
-                    let fresh = Seen {
-                        from,
-                        last_seen: from,
-                    };
-                    let of_target = |known: &Known| known.session == *target;
-                    assert!(from == 0 || self.known.get(&from).is_some_and(of_target));
-                    self.seen.entry(pair).or_insert(fresh);
+                    let of_target = |known: &Known| known.session == pair.1;
+                    let is_version = from == 0 || self.known.get(&from).is_some_and(of_target);
+                    assert!(is_version || self.seen.contains_key(pair), "{row:?}");
+                    self.seen.entry(pair.clone()).or_insert(Seen::begin(from));
                 }
-                None => drop(self.seen.remove(&pair)),
+                None => drop(self.seen.remove(pair)),
             }
         }
         for (pair, seen) in &mut self.seen {

@@ -153,7 +153,7 @@ static uint8_t kind_of_name(const char *name) {
 }
 
 /* The number of the file that is open: a new one for a file just made. */
-static uint32_t number(int fd, int made) {
+static uint32_t number(int fd, const char *name, int made) {
     struct stat found;
     if (fstat(fd, &found)) abort();
     uint32_t at = 0;
@@ -163,6 +163,7 @@ static uint32_t number(int fd, int made) {
         inode_count += at == inode_count;
         inodes[at].inode = found.st_ino;
         inodes[at].id = ++last_id;
+        trace(made ? 'C' : 'O', last_id, 0, name, strlen(name));
     }
     return inodes[at].id;
 }
@@ -188,8 +189,7 @@ static int opened(const char *path, int flags, mode_t mode) {
     if (fd >= FILES) abort();
     if (fd >= 0) {
         files[fd].kind = kind_of_name(name);
-        files[fd].id = number(fd, made);
-        if (made) trace('C', files[fd].id, 0, name, strlen(name));
+        files[fd].id = number(fd, name, made);
         if (!made && (flags & O_TRUNC)) trace('T', files[fd].id, 0, NULL, 0);
     }
     pthread_mutex_unlock(&order);

@@ -2,7 +2,8 @@
 //! they can, and say before each call what they are about to do and after it
 //! what was answered.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -10,15 +11,18 @@ use crate::abi::{Handle, Library, during, say};
 use crate::board::Phase;
 use crate::{ACKER, DRAINER, Plan, Rng, TARGETS, TOGGLER};
 
-/// The most events one life records, so that none of them is pruned before it
-/// was looked at.
+/// The most events one sitting records: fewer than a kill's retention keeps, so
+/// that none is pruned before it was looked at.
 const MOST_EVENTS: i64 = 2_500;
 
-struct Storm {
-    plan: Plan,
+struct Storm<'a> {
+    plan: &'a Plan,
+    library: Library,
     handle: Handle,
+    sitting: u64,
     /// How many events may still be recorded.
     left: AtomicI64,
+    over: AtomicBool,
 }
 
 /// Opens and closes the database, over and over.
@@ -26,39 +30,82 @@ pub fn openings(plan: &Plan) {
     let library = Library::load(&plan.library);
     loop {
         let handle = during(Phase::Open, || library.open(&plan.config)).unwrap();
-        say(&json!(["opened"]));
         during(Phase::Close, || handle.close());
     }
 }
 
-pub fn storm(plan: Plan) {
+/// Everything at once, until the kill.
+pub fn storm(plan: &Plan) {
     let library = Library::load(&plan.library);
     let handle = during(Phase::Open, || library.open(&plan.config)).unwrap();
-    let storm = Storm {
-        plan,
-        handle,
-        left: AtomicI64::new(MOST_EVENTS),
-    };
-    say(&json!(["opened"]));
-    std::thread::scope(|threads| {
-        let bodies: [fn(&Storm, Rng); 7] = [
-            record, batch, queue, drain, acknowledge, toggle, scan,
-        ];
-        for (number, body) in bodies.into_iter().enumerate() {
-            let storm = &storm;
-            let rng = Rng(storm.plan.seed + 1 + number as u64);
-            threads.spawn(move || body(storm, rng));
-        }
-        threads.spawn(|| prune(&storm));
-        // Beside them handles come and go, as those of other parts of a host do.
-        loop {
-            let other = during(Phase::Open, || library.open(&storm.plan.config)).unwrap();
-            during(Phase::Close, || other.close());
-        }
-    });
+    let storm = Storm::new(plan, library, handle, 0);
+    let bodies: [fn(&Storm<'_>, Rng); 8] = [
+        record,
+        batch,
+        queue,
+        drain,
+        acknowledge,
+        toggle,
+        scan,
+        prune,
+    ];
+    storm.rage(&bodies, Duration::MAX);
 }
 
-impl Storm {
+/// A few sittings, each from the opening of the database to its closing.
+pub fn sittings(plan: &Plan) {
+    let library = Library::load(&plan.library);
+    for sitting in 0..5 {
+        let handle = during(Phase::Open, || library.open(&plan.config)).unwrap();
+        let storm = Storm::new(plan, library, handle, sitting);
+        for watcher in [DRAINER, ACKER] {
+            for target in TARGETS {
+                storm.watch(watcher, target);
+            }
+        }
+        let bodies: [fn(&Storm<'_>, Rng); 6] = [record, batch, drain, acknowledge, toggle, prune];
+        storm.rage(&bodies, Duration::from_millis(40));
+        during(Phase::Close, || handle.close());
+    }
+}
+
+impl<'a> Storm<'a> {
+    fn new(plan: &'a Plan, library: Library, handle: Handle, sitting: u64) -> Storm<'a> {
+        Storm {
+            plan,
+            library,
+            handle,
+            sitting,
+            left: AtomicI64::new(MOST_EVENTS),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    fn rage(&self, bodies: &[fn(&Storm<'_>, Rng)], length: Duration) {
+        let begun = Instant::now();
+        std::thread::scope(|threads| {
+            for (number, body) in bodies.iter().enumerate() {
+                let rng = Rng(self.plan.seed + 100 * self.sitting + number as u64);
+                threads.spawn(move || body(self, rng));
+            }
+            // Beside them handles come and go, as those of other parts of a host do.
+            while begun.elapsed() < length {
+                let other = during(Phase::Open, || self.library.open(&self.plan.config)).unwrap();
+                during(Phase::Close, || other.close());
+            }
+            self.over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Whether `events` more may be recorded.
+    fn may(&self, events: i64) -> bool {
+        !self.is_over() && self.left.fetch_sub(events, Ordering::Relaxed) >= events
+    }
+
     fn call(&self, phase: Phase, verb: &str, request: Value) -> Value {
         let reply = during(phase, || self.handle.call(verb, request));
         reply.unwrap_or_else(|error| {
@@ -86,17 +133,21 @@ impl Storm {
         event
     }
 
-    /// Takes `events` from what may be recorded; waits for the kill when it is used up.
-    fn take(&self, events: i64) {
-        if self.left.fetch_sub(events, Ordering::Relaxed) < events {
-            loop {
-                std::thread::park();
-            }
-        }
+    fn name(&self, thread: &str, count: u64) -> String {
+        format!("{}.{}-{thread}-{count}", self.plan.life, self.sitting)
     }
 
-    fn name(&self, thread: &str, count: u64) -> String {
-        format!("{}-{thread}-{count}", self.plan.life)
+    fn watch(&self, watcher: &str, target: &str) {
+        say(&json!(["watch?", watcher, target]));
+        let request = json!({"watcherSessionKey": watcher, "targetSessionKey": target});
+        let reply = self.call(Phase::Watch, "watch", request);
+        say(&json!([
+            "watch!",
+            watcher,
+            target,
+            reply["created"],
+            reply["stateVersion"]
+        ]));
     }
 
     fn record_one(&self, rng: &mut Rng, name: &str, lane: &str) {
@@ -107,17 +158,21 @@ impl Storm {
     }
 }
 
-fn record(storm: &Storm, mut rng: Rng) {
+fn record(storm: &Storm<'_>, mut rng: Rng) {
     for count in 0.. {
-        storm.take(1);
+        if !storm.may(1) {
+            return;
+        }
         storm.record_one(&mut rng, &storm.name("record", count), "record");
     }
 }
 
-fn batch(storm: &Storm, mut rng: Rng) {
+fn batch(storm: &Storm<'_>, mut rng: Rng) {
     for count in 0.. {
         let size = 2 + rng.below(12);
-        storm.take(size as i64);
+        if !storm.may(size as i64) {
+            return;
+        }
         let events: Vec<Value> = (0..size)
             .map(|at| storm.event(&mut rng, &format!("{}.{at}", storm.name("batch", count))))
             .collect();
@@ -133,9 +188,11 @@ fn batch(storm: &Storm, mut rng: Rng) {
 }
 
 /// Leaves events to the background writer, now and then one that it waits for.
-fn queue(storm: &Storm, mut rng: Rng) {
+fn queue(storm: &Storm<'_>, mut rng: Rng) {
     for count in 0.. {
-        storm.take(1);
+        if !storm.may(1) {
+            return;
+        }
         let name = storm.name("queue", count);
         if rng.below(8) == 0 {
             storm.record_one(&mut rng, &name, "queue");
@@ -163,8 +220,8 @@ fn notices(reply: &Value) -> Vec<Value> {
         .collect()
 }
 
-fn drain(storm: &Storm, mut rng: Rng) {
-    loop {
+fn drain(storm: &Storm<'_>, mut rng: Rng) {
+    while !storm.is_over() {
         say(&json!(["drain?"]));
         let limit = 1 + rng.below(7);
         let request = json!({"watcherSessionKey": DRAINER, "limit": limit});
@@ -173,8 +230,8 @@ fn drain(storm: &Storm, mut rng: Rng) {
     }
 }
 
-fn acknowledge(storm: &Storm, mut rng: Rng) {
-    loop {
+fn acknowledge(storm: &Storm<'_>, mut rng: Rng) {
+    while !storm.is_over() {
         let request = json!({"watcherSessionKey": ACKER, "ack": false});
         let reply = storm.call(Phase::Peek, "drain_notices", request);
         let mut taken = notices(&reply);
@@ -195,24 +252,22 @@ fn acknowledge(storm: &Storm, mut rng: Rng) {
     }
 }
 
-fn toggle(storm: &Storm, mut rng: Rng) {
-    loop {
+fn toggle(storm: &Storm<'_>, mut rng: Rng) {
+    while !storm.is_over() {
         let target = rng.of(&TARGETS);
-        let request = json!({"watcherSessionKey": TOGGLER, "targetSessionKey": target});
         if rng.below(2) == 0 {
-            say(&json!(["watch?", target]));
-            let reply = storm.call(Phase::Watch, "watch", request);
-            say(&json!(["watch!", target, reply["created"], reply["stateVersion"]]));
-        } else {
-            say(&json!(["unwatch?", target]));
-            let reply = storm.call(Phase::Watch, "unwatch", request);
-            say(&json!(["unwatch!", target, reply["unwatched"]]));
+            storm.watch(TOGGLER, target);
+            continue;
         }
+        say(&json!(["unwatch?", TOGGLER, target]));
+        let request = json!({"watcherSessionKey": TOGGLER, "targetSessionKey": target});
+        let reply = storm.call(Phase::Watch, "unwatch", request);
+        say(&json!(["unwatch!", TOGGLER, target, reply["unwatched"]]));
     }
 }
 
-fn scan(storm: &Storm, _: Rng) {
-    loop {
+fn scan(storm: &Storm<'_>, _: Rng) {
+    while !storm.is_over() {
         let reply = storm.call(Phase::Scan, "scan", json!({}));
         for outcome in reply["outcomes"].as_array().unwrap() {
             let found = outcome["outcome"].as_str().unwrap();
@@ -223,8 +278,8 @@ fn scan(storm: &Storm, _: Rng) {
     }
 }
 
-fn prune(storm: &Storm) {
-    loop {
+fn prune(storm: &Storm<'_>, _: Rng) {
+    while !storm.is_over() {
         storm.call(Phase::Prune, "maintain", json!({}));
     }
 }
