@@ -3,6 +3,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::board::Phase;
@@ -139,7 +140,7 @@ pub fn during<T>(phase: Phase, work: impl FnOnce() -> T) -> T {
 }
 
 /// What can be made to fail. The numbers are the shim's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[repr(i32)]
 pub enum Fault {
     None = 0,

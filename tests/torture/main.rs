@@ -10,6 +10,7 @@
 
 mod abi;
 mod board;
+mod faults;
 mod model;
 #[path = "../native/mod.rs"]
 #[allow(dead_code)]
@@ -54,6 +55,23 @@ struct Plan {
     /// Tells what this child records from what others record.
     life: u64,
     seed: u64,
+    /// What fails under it, and how many rounds there are.
+    faults: Vec<abi::Fault>,
+    rounds: u64,
+}
+
+impl Plan {
+    fn new(role: &str, config: Value, life: u64, rng: &mut Rng) -> Plan {
+        Plan {
+            role: role.to_owned(),
+            library: native::shared_library(),
+            config,
+            life,
+            seed: rng.next() % (1 << 50),
+            faults: Vec::new(),
+            rounds: 0,
+        }
+    }
 }
 
 fn main() {
@@ -63,14 +81,23 @@ fn main() {
             "storm" => storm::storm(&plan),
             "sittings" => storm::sittings(&plan),
             "openings" => storm::openings(&plan),
+            "failing" => faults::failing(&plan),
             role => panic!("no role {role}"),
         };
     }
-    let tests: [(&str, fn()); 2] = [
+    let tests: [(&str, fn()); 4] = [
         ("killed_at_any_instant", killed_at_any_instant),
         (
             "what_was_acknowledged_outlives_the_loss_of_power",
             power::what_was_acknowledged_outlives_the_loss_of_power,
+        ),
+        (
+            "a_failing_disk_is_told_and_survived",
+            faults::a_failing_disk_is_told_and_survived,
+        ),
+        (
+            "a_failed_sync_is_not_taken_for_a_later_one",
+            faults::a_failed_sync_is_not_taken_for_a_later_one,
         ),
     ];
     let only: Vec<String> = std::env::args()
@@ -138,7 +165,9 @@ struct Place {
 
 impl Place {
     fn new() -> Place {
-        let folder = tempfile::tempdir().unwrap();
+        // In memory where that is at hand: nothing here waits for a disk.
+        let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+        let folder = folder.unwrap();
         std::fs::create_dir(folder.path().join("data")).unwrap();
         Place { folder }
     }
@@ -338,11 +367,5 @@ fn plan(place: &Place, role: &str, life: u64, retention: u64, rng: &mut Rng) -> 
         config["monitor"]["initialDelayMs"] = 0.into();
         config["monitor"]["intervalMs"] = 20.into();
     }
-    Plan {
-        role: role.to_owned(),
-        library: native::shared_library(),
-        config,
-        life,
-        seed: rng.next() % (1 << 50),
-    }
+    Plan::new(role, config, life, rng)
 }

@@ -68,6 +68,10 @@ struct Life {
     drain_in_doubt: bool,
     ack_in_doubt: Vec<(String, u64)>,
     toggle_in_doubt: Option<(String, String)>,
+    /// What was answered with an error is out of doubt when something else was
+    /// recorded after it: it is not there.
+    refused: Vec<String>,
+    refusing: bool,
 }
 
 pub struct Model<'a> {
@@ -308,6 +312,11 @@ impl<'a> Model<'a> {
     /// The last look; how many events and turns it was about.
     pub fn finish(mut self) -> u64 {
         self.check(&[]);
+        self.size()
+    }
+
+    /// How many events and turns are accounted for.
+    pub fn size(&self) -> u64 {
         self.known.len() as u64 + self.typed.values().sum::<u64>()
     }
 
@@ -338,6 +347,7 @@ impl<'a> Model<'a> {
     fn hear(&mut self, said: &[Value]) -> Life {
         let mut life = Life::default();
         let mut asked: HashMap<String, Vec<String>> = HashMap::new();
+        let mut refused = Vec::new();
         for said in said {
             match said[0].as_str().unwrap() {
                 "error" => panic!("a call failed: {said}"),
@@ -359,8 +369,19 @@ impl<'a> Model<'a> {
                     }
                     asked.insert(text(&said[1]), names);
                 }
+                // A call was answered with an error. Who says so is alone.
+                "refused" => {
+                    life.refusing = true;
+                    refused.extend(asked.drain().flat_map(|(_, names)| names));
+                }
                 "record!" => {
                     let names = asked.remove(said[1].as_str().unwrap()).unwrap();
+                    if std::mem::take(&mut life.refusing) {
+                        life.refused.append(&mut refused);
+                        life.drain_in_doubt = false;
+                        life.ack_in_doubt.clear();
+                        life.toggle_in_doubt = None;
+                    }
                     let sequences = said[2].as_array().unwrap();
                     assert_eq!(names.len(), sequences.len());
                     for (name, sequence) in names.into_iter().zip(sequences) {
@@ -467,6 +488,9 @@ impl<'a> Model<'a> {
             .iter()
             .map(|(sequence, known)| (known.name.as_str(), *sequence))
             .collect();
+        for name in &life.refused {
+            assert!(!by_name.contains_key(name.as_str()), "{name} was refused");
+        }
         for batch in &life.batches {
             let stored: Vec<_> = batch
                 .iter()

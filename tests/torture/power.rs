@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::board::{Entry, entries};
 use crate::model::Model;
-use crate::{Place, Plan, Rng, native, number, seed};
+use crate::{Place, Plan, Rng, number, seed};
 
 const SECTOR: usize = 512;
 
@@ -277,13 +277,7 @@ fn run(retention: u64, rng: &mut Rng) -> Vec<Entry> {
     let mut config = place.config();
     config["durability"] = "power".into();
     config["retention"]["maxEvents"] = retention.into();
-    let plan = Plan {
-        role: "sittings".to_owned(),
-        library: native::shared_library(),
-        config,
-        life: 1,
-        seed: rng.next() % (1 << 50),
-    };
+    let plan = Plan::new("sittings", config, 1, rng);
     let (mut child, _board) = place.start(&plan, true);
     assert!(child.wait().unwrap().success());
     let entries = entries(&place.file("journal"));
@@ -292,7 +286,7 @@ fn run(retention: u64, rng: &mut Rng) -> Vec<Entry> {
 }
 
 /// What was written down is all that was done.
-fn assert_complete(place: &Place, entries: &[Entry]) {
+pub fn assert_complete(place: &Place, entries: &[Entry]) {
     let mut disk = Disk::default();
     for (when, entry) in entries.iter().enumerate() {
         disk.follow(when, entry);
@@ -321,43 +315,51 @@ pub fn what_was_acknowledged_outlives_the_loss_of_power() {
     const RUNS: u64 = 4;
     let points = number("TORTURE_POINTS", 200);
     let mut rng = Rng(seed());
-    let (mut images, mut acknowledged) = (0, 0);
-    for run_number in 0..RUNS {
-        let retention = if run_number % 2 == 0 { 50_000 } else { 400 };
+    let mut total = (0, 0);
+    for number in 0..RUNS {
+        let retention = if number % 2 == 0 { 50_000 } else { 400 };
         let entries = run(retention, &mut rng);
-        let mut chosen: Vec<usize> = (0..points.div_ceil(RUNS))
-            .map(|number| match number % 8 {
-                // The first of them while the tables are made.
-                0 => rng.below(200) as usize,
-                _ => rng.below(entries.len() as u64) as usize,
-            })
-            .collect();
-        chosen.sort_unstable();
-        let mut disk = Disk::default();
-        let mut said: Vec<Value> = Vec::new();
-        let mut done = 0;
-        for point in chosen {
-            for (when, entry) in entries.iter().enumerate().take(point).skip(done) {
-                disk.follow(when, entry);
-                if let Entry::Said(text) = entry {
-                    said.push(serde_json::from_str(text).unwrap());
-                }
-            }
-            done = point;
-            let place = Place::new();
-            for (name, bytes) in disk.lose_power(&mut rng) {
-                std::fs::write(place.data().join(name), bytes).unwrap();
-            }
-            if rng.below(3) == 0 {
-                // The WAL's index is no part of what is kept: it may say anything.
-                let rubbish: Vec<u8> = (0..32_768).map(|_| rng.next() as u8).collect();
-                std::fs::write(place.data().join("a.db-shm"), rubbish).unwrap();
-            }
-            let mut model = Model::new(&place);
-            model.check(&said);
-            acknowledged += model.finish();
-            images += 1;
-        }
+        let (made, events) = images(&entries, points.div_ceil(RUNS), &mut rng);
+        total = (total.0 + made, total.1 + events);
     }
-    println!("{images} images, {acknowledged} events found in them");
+    println!("{} images, {} events found in them", total.0, total.1);
+}
+
+/// Loses power at random points of what was done, and looks at what is left;
+/// how many images, and how many events were found in them.
+pub fn images(entries: &[Entry], points: u64, rng: &mut Rng) -> (u64, u64) {
+    let mut chosen: Vec<usize> = (0..points)
+        .map(|number| match number % 8 {
+            // The first of them while the tables are made.
+            0 => rng.below(200.min(entries.len() as u64)) as usize,
+            _ => rng.below(entries.len() as u64) as usize,
+        })
+        .collect();
+    chosen.sort_unstable();
+    let mut disk = Disk::default();
+    let mut said: Vec<Value> = Vec::new();
+    let mut done = 0;
+    let mut events = 0;
+    for point in chosen {
+        for (when, entry) in entries.iter().enumerate().take(point).skip(done) {
+            disk.follow(when, entry);
+            if let Entry::Said(text) = entry {
+                said.push(serde_json::from_str(text).unwrap());
+            }
+        }
+        done = point;
+        let place = Place::new();
+        for (name, bytes) in disk.lose_power(rng) {
+            std::fs::write(place.data().join(name), bytes).unwrap();
+        }
+        if rng.below(3) == 0 {
+            // The WAL's index is no part of what is kept: it may say anything.
+            let rubbish: Vec<u8> = (0..32_768).map(|_| rng.next() as u8).collect();
+            std::fs::write(place.data().join("a.db-shm"), rubbish).unwrap();
+        }
+        let mut model = Model::new(&place);
+        model.check(&said);
+        events += model.size();
+    }
+    (points, events)
 }

@@ -288,7 +288,7 @@ static int synced(int fd) {
     int done = 0;
     pthread_mutex_lock(&order);
     if (strikes(SYNC_FAILS)) {
-        trace('E', files[fd].id, 0, NULL, 0);
+        if (kind != FOLDER) trace('E', files[fd].id, 0, NULL, 0);
         done = -1;
     } else if (kind == FOLDER) {
         trace('D', 0, 0, NULL, 0);

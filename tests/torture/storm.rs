@@ -206,7 +206,8 @@ fn queue(storm: &Storm<'_>, mut rng: Rng) {
     }
 }
 
-fn notices(reply: &Value) -> Vec<Value> {
+/// Each notice as its target, where it begins and where it stands.
+pub fn notices(reply: &Value) -> Vec<Value> {
     let notices = reply["notices"].as_array().unwrap();
     notices
         .iter()
