@@ -150,6 +150,7 @@ pub enum Fault {
     DiskFull,
     TruncateFails,
     OpenFails,
+    DatabaseSyncFails,
 }
 
 /// After `skip` operations of its kind the next `count` fail.

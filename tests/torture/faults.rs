@@ -2,6 +2,7 @@
 //! writes that are short, a disk that is full.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
@@ -47,9 +48,28 @@ pub fn failing(plan: &Plan) {
         say(&json!(["watch!", DRAINER, target, reply["created"], 0]));
     }
     let mut met = 0;
-    for _ in 0..plan.rounds {
-        met += i32::from(user.round() > 0);
-    }
+    let over = AtomicBool::new(false);
+    // One that reads an older state keeps the log from being moved as a whole.
+    let reader = Library::load(&plan.library);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let Ok(handle) =
+                    reader.open(&json!({"database": plan.config["database"], "readOnly": true}))
+                else {
+                    continue;
+                };
+                for _ in 0..20 {
+                    let _ = handle.call("events", json!({"limit": 1_000}));
+                }
+                handle.close();
+            }
+        });
+        for _ in 0..plan.rounds {
+            met += i32::from(user.round() > 0);
+        }
+        over.store(true, Ordering::Relaxed);
+    });
     user.handle.close();
     say(&json!(["faults", met, user.answers]));
 }
@@ -60,7 +80,7 @@ impl User {
         let fault = self.rng.of(&self.plan.faults);
         let ahead = match fault {
             Fault::SyncFails => 6,
-            Fault::OpenFails | Fault::TruncateFails => 2,
+            Fault::OpenFails | Fault::TruncateFails | Fault::DatabaseSyncFails => 2,
             _ => 600,
         };
         let skip = self.rng.below(ahead) as i32;
@@ -209,7 +229,7 @@ fn run(place: &Place, faults: &[Fault], rounds: u64, rng: &mut Rng) -> (Vec<Entr
         rounds,
         ..Plan::new("failing", config, 1, rng)
     };
-    let (mut child, _board) = place.start(&plan, true);
+    let (mut child, _board) = place.start_traced(&plan, Some(0));
     let ended = child.wait().unwrap();
     assert!(
         ended.success(),
@@ -252,7 +272,12 @@ pub fn a_failed_sync_is_not_taken_for_a_later_one() {
     let mut rng = Rng(seed());
     let place = Place::new();
     let rounds = number("TORTURE_FAULTS", 150);
-    let (entries, _) = run(&place, &[Fault::SyncFails], rounds, &mut rng);
+    let (entries, _) = run(
+        &place,
+        &[Fault::SyncFails, Fault::DatabaseSyncFails],
+        rounds,
+        &mut rng,
+    );
     let points = number("TORTURE_POINTS", 200) / 4;
     let (images, events) = images(&entries, points, &mut rng);
     println!("{images} images, {events} events found in them");

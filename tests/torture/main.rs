@@ -195,9 +195,15 @@ impl Place {
     }
 
     /// Starts a child with the shim in it; its journal begins anew.
-    fn start(&self, plan: &Plan, traced: bool) -> (Child, Board) {
-        let board = Board::make(&self.file("board"));
+    fn start(&self, plan: &Plan) -> (Child, Board) {
         let _ = std::fs::remove_file(self.file("journal"));
+        self.start_traced(plan, None)
+    }
+
+    /// Starts one that writes down what it does to the files too, behind those
+    /// before it, and ends after so many changes; 0 for never.
+    fn start_traced(&self, plan: &Plan, changes: Option<u64>) -> (Child, Board) {
+        let board = Board::make(&self.file("board"));
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .env(PLAN, serde_json::to_string(plan).unwrap())
@@ -205,8 +211,8 @@ impl Place {
             .env("TORTURE_FOLDER", self.data())
             .env("TORTURE_BOARD", self.file("board"))
             .env("TORTURE_JOURNAL", self.file("journal"));
-        if traced {
-            command.env("TORTURE_TRACE", "1");
+        if let Some(changes) = changes {
+            command.env("TORTURE_TRACE", changes.to_string());
         }
         (command.spawn().unwrap(), board)
     }
@@ -317,7 +323,7 @@ fn killed_at_any_instant() {
         let place = Place::new();
         let openings = |retention: u64, spread: &mut Spread, rng: &mut Rng| {
             let plan = plan(&place, "openings", 0, retention, rng);
-            let (mut child, board) = place.start(&plan, false);
+            let (mut child, board) = place.start(&plan);
             let deep = rng.below(3);
             kill(&mut child, &board, rng, |board| match deep {
                 0 => board.is_inside(Phase::Open),
@@ -333,7 +339,7 @@ fn killed_at_any_instant() {
             life += 1;
             let retention = rng.of(&[3_000, 3_000, 8_000]);
             let plan = plan(&place, "storm", life, retention, &mut rng);
-            let (mut child, board) = place.start(&plan, false);
+            let (mut child, board) = place.start(&plan);
             let wanted = spread.rarest();
             model.feed_while(&mut rng.next(), || {
                 spin(Duration::from_micros(rng.below(60_000)));

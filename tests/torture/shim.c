@@ -8,6 +8,8 @@
  * TORTURE_BOARD   a file of BOARD_BYTES, mapped
  * TORTURE_JOURNAL a file, appended to: what torture_say said and, when
  *                 TORTURE_TRACE is set, every change of the folder's files
+ * TORTURE_TRACE   a number: after so many changes the process ends at once;
+ *                 0 for never
  *
  * Nothing is really synced: neither a SIGKILL nor the images made from the
  * journal ask the disk.
@@ -43,7 +45,7 @@ struct board {
 
 static struct board *board;
 static int journal = -1;
-static int tracing;
+static int tracing, dies_after;
 static char folder[1024];
 static size_t folder_length;
 /* Over each operation and its record, so that the journal has their order. */
@@ -80,6 +82,7 @@ __attribute__((constructor)) static void begin(void) {
                       O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0 || board == MAP_FAILED || journal < 0) abort();
     tracing = getenv("TORTURE_TRACE") != NULL;
+    dies_after = tracing ? atoi(getenv("TORTURE_TRACE")) : 0;
 }
 
 /* One record: its kind, the file, the place and the bytes. */
@@ -92,7 +95,10 @@ static void write_down(char kind, uint32_t file, uint64_t place, const void *byt
 }
 
 static void trace(char kind, uint32_t file, uint64_t place, const void *bytes, size_t length) {
-    if (tracing) write_down(kind, file, place, bytes, length);
+    if (!tracing) return;
+    write_down(kind, file, place, bytes, length);
+    /* Between two operations, so that what is written down is what was done. */
+    if (dies_after && --dies_after == 0) _exit(0);
 }
 
 /* ---- what the program itself calls ---- */
@@ -111,7 +117,8 @@ void torture_phase(uint32_t phase) {
 
 /* ---- faults ---- */
 
-enum { NO_FAULT, SYNC_FAILS, WRITE_FAILS, WRITE_SHORT, DISK_FULL, TRUNCATE_FAILS, OPEN_FAILS };
+enum { NO_FAULT, SYNC_FAILS, WRITE_FAILS, WRITE_SHORT, DISK_FULL, TRUNCATE_FAILS, OPEN_FAILS,
+       DATABASE_SYNC_FAILS };
 static struct { int kind, skip, count, met; } fault;
 
 /* The next `skip` operations of the kind go well, the `count` after them do not. */
@@ -287,7 +294,7 @@ static int synced(int fd) {
     if (!kind) return 0;
     int done = 0;
     pthread_mutex_lock(&order);
-    if (strikes(SYNC_FAILS)) {
+    if (strikes(SYNC_FAILS) || (kind == DATABASE && strikes(DATABASE_SYNC_FAILS))) {
         if (kind != FOLDER) trace('E', files[fd].id, 0, NULL, 0);
         done = -1;
     } else if (kind == FOLDER) {
