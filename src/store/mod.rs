@@ -9,6 +9,7 @@ mod faults;
 pub(crate) mod links;
 pub(crate) mod offers;
 mod open;
+mod power;
 mod readers;
 pub(crate) mod schema;
 mod steps;
@@ -170,10 +171,18 @@ impl Store {
     pub(crate) fn checkpoint(&self) -> Result<()> {
         let at_path = self.place.files()?;
         self.health.check(at_path)?;
+        let moves = self.writer()?.moves();
+        if moves.as_ref().is_some_and(|moves| moves.failed()) {
+            return Ok(());
+        }
         let moved = open::reader(&self.options, true).and_then(|file| {
-            file.conn
-                .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
-                .map_err(|error| explain(fault(error), Some(&file.conn), &self.options.path))
+            let moved = file
+                .conn
+                .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+            if let Some(moves) = &moves {
+                moves.note(&moved);
+            }
+            moved.map_err(|error| explain(fault(error), Some(&file.conn), &self.options.path))
         });
         self.health.note(Some(at_path), moved)
     }

@@ -7,6 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::alive::{Turn, beside_path};
 use super::faults::{explain, fault};
+use super::power::{Moves, settle};
 use super::{Options, lock, readers, schema};
 use crate::contract::{Code, Durability, Error, Result};
 use crate::sharing::Use;
@@ -265,6 +267,8 @@ impl Drop for Held {
 pub(super) struct OpenFile {
     pub(super) conn: Held,
     pub(super) files: Files,
+    /// Of a writer with `durability: "power"`.
+    pub(super) moves: Option<Arc<Moves>>,
     _connected: Connected,
 }
 
@@ -280,6 +284,7 @@ impl OpenFile {
         Ok(OpenFile {
             conn,
             files,
+            moves: None,
             _connected: Connected::new(files),
         })
     }
@@ -289,6 +294,18 @@ impl OpenFile {
         self.conn
             .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
             .map_err(fault)
+    }
+
+    /// Mends what a failed move of the log left, where there is something.
+    pub(super) fn mend(&self) {
+        if let Some(moves) = &self.moves {
+            moves.mend(&self.conn);
+        }
+    }
+
+    /// Whether the log must stay for what a failed move left.
+    pub(super) fn keeps_log(&self) -> bool {
+        self.moves.as_ref().is_some_and(|moves| moves.failed())
     }
 
     /// Closes the connection; the last one of all processes then moves the log
@@ -364,7 +381,19 @@ pub(super) fn writer(options: &Options) -> Result<OpenFile> {
                 .map_err(fault)
         })
         .map_err(|error| explain(error, Some(&conn), &options.path))?;
-    OpenFile::new(conn, options, main)
+    let moves = match options.durability {
+        Durability::Process => None,
+        Durability::Power => {
+            let moves = Moves::take_over(&mut conn)?;
+            settle(&conn, &moves, &options.path)
+                .map_err(|error| explain(error, Some(&conn), &options.path))?;
+            Some(moves)
+        }
+    };
+    Ok(OpenFile {
+        moves,
+        ..OpenFile::new(conn, options, main)?
+    })
 }
 
 /// Opens for reading; `checkpoints` allows the connection to move the

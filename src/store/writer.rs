@@ -14,6 +14,7 @@ use super::alive::Turn;
 use super::faults::{Health, explain, fault};
 use super::offers::Raised;
 use super::open::{self, Files, OpenFile, Place};
+use super::power::Moves;
 use super::readers::Readers;
 use super::steps::Step;
 use super::{OnCommit, OnOpen, Options, Steps, lock};
@@ -246,7 +247,8 @@ impl Writer {
         };
         // Damaged files are left as they are, and so are those of others.
         let is_own = self.place.files() == Ok(open.files);
-        if is_own && self.health.damage(open.files).is_none() {
+        open.mend();
+        if is_own && self.health.damage(open.files).is_none() && !open.keeps_log() {
             open.close_and_tidy();
         }
     }
@@ -365,7 +367,14 @@ impl Writer {
             .collect();
         *stored = Some(Stored { outcomes, raised });
         self.steps().reach(Step::Committed);
+        slot.file()?.mend();
         Ok(())
+    }
+
+    /// How the log is moved, when that is taken care of.
+    pub(super) fn moves(&self) -> Option<Arc<Moves>> {
+        let slot = lock(&self.file);
+        slot.open.as_ref()?.moves.clone()
     }
 
     fn hand_on(&self, raised: Vec<Raised>) {
