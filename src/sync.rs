@@ -38,3 +38,29 @@ pub(crate) fn wait_up_to<'a, T>(
         .unwrap_or_else(PoisonError::into_inner)
         .0
 }
+
+/// Runs a model of threads: under `orders` of the orders they can run in where
+/// shuttle leads them, else `times` times as they come.
+#[cfg(test)]
+pub(crate) fn explore(orders: usize, times: usize, model: impl Fn() + Send + Sync + 'static) {
+    #[cfg(feature = "models")]
+    {
+        let _ = times;
+        let mut config = shuttle::Config::new();
+        // SQLite runs on it.
+        config.stack_size = 1 << 20;
+        let scheduler = shuttle::scheduler::RandomScheduler::new(orders);
+        shuttle::Runner::new(scheduler, config).run(model);
+    }
+    #[cfg(not(feature = "models"))]
+    {
+        let _ = orders;
+        (0..times).for_each(|_| model());
+    }
+}
+
+/// Panics as a fault of the library would, without a word on stderr.
+#[cfg(test)]
+pub(crate) fn fail() -> ! {
+    std::panic::resume_unwind(Box::new("a fault of the library"))
+}

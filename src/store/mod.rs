@@ -24,6 +24,8 @@ use crate::sync::Mutex;
 pub(crate) use crate::sync::lock;
 pub(crate) use clock::Clock;
 pub(crate) use faults::Faults;
+#[cfg(test)]
+pub(crate) use faults::Step;
 use open::{Identity, InUse, OpenFile};
 use readers::Readers;
 use writer::Writer;

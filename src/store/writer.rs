@@ -405,6 +405,9 @@ fn internal(message: &str) -> Error {
 }
 
 #[cfg(test)]
+mod race_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::contract::Durability;
@@ -412,6 +415,15 @@ mod tests {
     use std::time::Duration;
 
     fn writer(folder: &tempfile::TempDir) -> Arc<Writer> {
+        open(folder, Faults::default(), Box::new(|_| ()))
+    }
+
+    /// Opens a writer with a table of numbers.
+    pub(super) fn open(
+        folder: &tempfile::TempDir,
+        faults: Faults,
+        on_commit: OnCommit,
+    ) -> Arc<Writer> {
         let options = Options {
             path: folder.path().join("a.db"),
             create: true,
@@ -419,9 +431,9 @@ mod tests {
             durability: Durability::Process,
             busy_timeout: Duration::from_secs(5),
             clock: crate::store::Clock::default(),
-            faults: Faults::default(),
+            faults,
         };
-        let writer = Writer::open(options, Box::new(|_| Ok(())), Box::new(|_| ())).unwrap();
+        let writer = Writer::open(options, Box::new(|_| Ok(())), on_commit).unwrap();
         writer
             .write(|tx| {
                 tx.conn
@@ -432,7 +444,7 @@ mod tests {
         Arc::new(writer)
     }
 
-    fn insert(n: i64) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
+    pub(super) fn insert(n: i64) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
         move |tx| {
             tx.conn
                 .execute("INSERT INTO t VALUES (?1)", [n])
@@ -441,7 +453,7 @@ mod tests {
         }
     }
 
-    fn rows(writer: &Writer) -> Vec<i64> {
+    pub(super) fn rows(writer: &Writer) -> Vec<i64> {
         writer
             .write(|tx| {
                 let mut select = tx
