@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::*;
-use crate::contract::{ActorType, Durability, Kind, MonitorConfig};
+use crate::contract::{ActorType, Durability, Kind};
 use crate::store::Step;
-use crate::sync::{explore, fail, thread};
+use crate::sync::{explore, fail, folder, thread};
 
 const WATCHER: &str = "agent:main:main";
 
@@ -42,7 +42,7 @@ struct Machine {
 
 impl Machine {
     fn open(faults: Faults) -> Machine {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = folder();
         let path = folder.path().join("a.db");
         let wakes = Arc::new(watch::Wakes::new(&path, None));
         let look = std::sync::Arc::new(AtomicBool::new(false));
@@ -149,7 +149,7 @@ fn every_wake_is_taken_once_whatever_fails_after_the_commit() {
         Some(Step::Finish),
         Some(Step::Leave),
     ] {
-        explore(60, 5, move || {
+        explore(30, 5, move || {
             let (faults, armed) = fault_at(step, 1);
             let machine = Arc::new(Machine::open(faults));
             armed.store(true, SeqCst);
@@ -179,7 +179,7 @@ fn closing_ends_whoever_waits_and_lets_nobody_in() {
         Some(Step::HandOn),
         Some(Step::Finished),
     ] {
-        explore(60, 5, move || {
+        explore(30, 5, move || {
             let (faults, armed) = fault_at(step, 1);
             let machine = Arc::new(Machine::open(faults));
             armed.store(true, SeqCst);
@@ -206,7 +206,7 @@ fn closing_ends_whoever_waits_and_lets_nobody_in() {
 
 #[test]
 fn a_handler_that_was_replaced_runs_no_more_and_none_misses_a_wake() {
-    explore(150, 20, || {
+    explore(100, 20, || {
         let machine = Arc::new(Machine::open(Faults::default()));
         let writing = background(&machine);
         let delivering = start(&machine, |machine| machine.wakes.deliver(&machine.store));
@@ -264,9 +264,9 @@ fn a_handle_under_faults_answers_truly_and_closes() {
     ];
     let folder = tempfile::tempdir().unwrap();
     let config = || Config {
-        monitor: Some(MonitorConfig {
+        monitor: Some(crate::contract::MonitorConfig {
             enabled: Some(false),
-            ..MonitorConfig::default()
+            ..Default::default()
         }),
         ..Config::new(folder.path().join("a.db").to_str().unwrap())
     };

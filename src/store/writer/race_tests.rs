@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use super::tests::{insert, open, rows};
 use super::*;
 use crate::key::Session;
-use crate::sync::{explore, fail, thread};
+use crate::sync::{explore, fail, folder, thread};
 
 /// Where the fault is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ fn raise(tx: &Tx<'_>, n: i64) {
 }
 
 fn run(at: At, nth: usize) {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = folder();
     let fault = Arc::new(Fault {
         at,
         nth,
@@ -190,7 +190,7 @@ fn run(at: At, nth: usize) {
 fn a_fault_in_any_step_of_the_leader_ends_that_step_alone() {
     for at in PLACES {
         for nth in 1..=3 {
-            explore(40, 3, move || run(at, nth));
+            explore(10, 3, move || run(at, nth));
         }
     }
 }
