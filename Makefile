@@ -45,7 +45,7 @@ models:
 SOAK_SECONDS ?= 600
 soak: build
 	mkdir -p build
-	$(CC) -std=c11 -O1 -D_GNU_SOURCE -Wall -Wextra -Wno-dangling-pointer -pthread -Iinclude tests/soak/soak.c \
+	$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -pthread -Iinclude tests/soak/soak.c \
 	  -o build/soak -Ltarget/release -Wl,-rpath,$(CURDIR)/target/release -lsession_awareness
 	folder=$$(mktemp -d) && build/soak $$folder $(SOAK_SECONDS) && rm -r $$folder
 
