@@ -12,7 +12,7 @@ EXAMPLES := build/examples
 
 export SESSION_AWARENESS_LIB := $(CURDIR)/$(LIBRARY)
 
-.PHONY: demo live test build lint test-rust test-python test-node test-examples conformance bench header clean
+.PHONY: demo live test build lint test-rust models test-python test-node test-examples conformance soak soak-short sanitize bench header clean
 
 demo: build
 	$(PYTHON) examples/gateway.py
@@ -22,7 +22,7 @@ demo: build
 live: build
 	$(PYTHON) tests/live/live.py --shared $(SHARED) $(LIVE)
 
-test: lint test-rust test-python test-node test-examples conformance
+test: lint test-rust models test-python test-node test-examples conformance soak-short
 
 build:
 	$(CARGO) build --release --locked
@@ -35,6 +35,26 @@ lint:
 # Without the variable: these tests are of the library cargo builds beside them.
 test-rust:
 	env -u SESSION_AWARENESS_LIB $(CARGO) test --locked
+
+# Leader, followers, wakes and closing under many orders of their threads;
+# ORDERS=20 for twenty times as many.
+models:
+	env -u SESSION_AWARENESS_LIB $(CARGO) test --locked --lib --features models race_tests
+
+# Sixteen threads over every verb, with flat memory. See tests/soak.
+SOAK_SECONDS ?= 600
+soak: build
+	mkdir -p build
+	$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -pthread -Iinclude tests/soak/soak.c \
+	  -o build/soak -Ltarget/release -Wl,-rpath,$(CURDIR)/target/release -lsession_awareness
+	folder=$$(mktemp -d) && build/soak $$folder $(SOAK_SECONDS) && rm -r $$folder
+
+soak-short:
+	$(MAKE) soak SOAK_SECONDS=20
+
+# The tests under ThreadSanitizer, and under AddressSanitizer with LeakSanitizer.
+sanitize:
+	tests/sanitize/run.sh
 
 $(VENV)/ready: bindings/python/requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)

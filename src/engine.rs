@@ -182,11 +182,11 @@ impl Awareness {
     /// `create` is false, or `readOnly`), `unsupported` (a database of a newer
     /// major version, a network file system), `storage`, `busy`.
     pub fn open(config: Config) -> Result<Awareness> {
-        Awareness::open_by(config, Clock::default())
+        Awareness::open_by(config, Clock::default(), Steps::default())
     }
 
-    /// As [`Awareness::open`], with the time of `clock`.
-    pub(crate) fn open_by(config: Config, clock: Clock) -> Result<Awareness> {
+    /// As [`Awareness::open`], with the time of `clock` and what a test has fail.
+    pub(crate) fn open_by(config: Config, clock: Clock, steps: Steps) -> Result<Awareness> {
         let read_only = config.read_only.unwrap_or(false);
         let limits = Limits::check(config.retention.unwrap_or_default())?;
         let monitor = config.monitor.clone().unwrap_or_default();
@@ -212,7 +212,7 @@ impl Awareness {
                 config.busy_timeout_ms.unwrap_or(5_000).min(i32::MAX as u64),
             ),
             clock,
-            steps: Steps::default(),
+            steps,
         };
         let wakes = Arc::new(watch::Wakes::new(
             &options.path,
@@ -955,3 +955,8 @@ fn database_path(given: &str) -> Result<PathBuf> {
     // Symbolic links are followed, so that the files beside it are beside the file itself.
     Ok(path.canonicalize().unwrap_or(path))
 }
+
+#[cfg(test)]
+mod race_tests;
+#[cfg(test)]
+mod time_tests;

@@ -10,6 +10,7 @@
 //!   descriptor, not to the process, so that every other copy sees somebody.
 //! - [`look`] finds a second copy, and locks that were dropped.
 
+use crate::sync::{Arc, Mutex, lock};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -17,9 +18,7 @@ use std::io::{self, BufRead, BufReader};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
-use crate::store::lock;
 use crate::sys::{self, NotInChild, PerProcess};
 
 /// The byte of a `-shm` that every connection holds a read lock on, and that is

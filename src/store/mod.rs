@@ -31,6 +31,8 @@ use faults::{Health, explain};
 pub(crate) use faults::{Report, fault};
 use open::{InUse, Place};
 use readers::Readers;
+#[cfg(test)]
+pub(crate) use steps::Step;
 pub(crate) use steps::Steps;
 use writer::Writer;
 pub(crate) use writer::{QUEUE_EVENTS, Tx};

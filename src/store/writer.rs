@@ -6,7 +6,6 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::TryLockError;
 
 use rusqlite::Connection;
 
@@ -19,7 +18,7 @@ use super::readers::Readers;
 use super::steps::Step;
 use super::{OnCommit, OnOpen, Options, Steps, lock};
 use crate::contract::{Cause, Code, Error, Result};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, wait};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, try_lock, wait};
 
 /// How many events may wait for the background writer.
 pub(crate) const QUEUE_EVENTS: usize = 8_192;
@@ -274,10 +273,8 @@ impl Writer {
     pub(super) fn data_version(&self) -> Result<Option<i64>> {
         let at_path = self.place.files()?;
         // Who asks is not to wait as long as a write may.
-        let mut slot = match self.file.try_lock() {
-            Ok(slot) => slot,
-            Err(TryLockError::Poisoned(slot)) => slot.into_inner(),
-            Err(TryLockError::WouldBlock) => return Ok(None),
+        let Some(mut slot) = try_lock(&self.file) else {
+            return Ok(None);
         };
         let turned = self.ensure_current(&mut slot, at_path);
         self.health.note(Some(at_path), turned)?;
@@ -564,6 +561,9 @@ fn internal(message: &str) -> Error {
 }
 
 #[cfg(test)]
+mod race_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::contract::Durability;
@@ -571,6 +571,15 @@ mod tests {
     use std::time::Duration;
 
     fn writer(folder: &tempfile::TempDir) -> Arc<Writer> {
+        open(folder, Steps::default(), Box::new(|_| ()))
+    }
+
+    /// Opens a writer with a table of numbers.
+    pub(super) fn open(
+        folder: &tempfile::TempDir,
+        steps: Steps,
+        on_commit: OnCommit,
+    ) -> Arc<Writer> {
         let options = Options {
             path: folder.path().join("a.db"),
             create: true,
@@ -578,14 +587,14 @@ mod tests {
             durability: Durability::Process,
             busy_timeout: Duration::from_secs(5),
             clock: crate::store::Clock::default(),
-            steps: Steps::default(),
+            steps,
         };
         let writer = Writer::open(
             options.clone(),
             Readers::new(options),
             Arc::default(),
             Box::new(|_| Ok(())),
-            Box::new(|_| ()),
+            on_commit,
         )
         .unwrap();
         writer
@@ -598,7 +607,7 @@ mod tests {
         Arc::new(writer)
     }
 
-    fn insert(n: i64) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
+    pub(super) fn insert(n: i64) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
         move |tx| {
             tx.conn
                 .execute("INSERT INTO t VALUES (?1)", [n])
@@ -607,7 +616,7 @@ mod tests {
         }
     }
 
-    fn rows(writer: &Writer) -> Vec<i64> {
+    pub(super) fn rows(writer: &Writer) -> Vec<i64> {
         writer
             .write(|tx| {
                 let mut select = tx

@@ -775,7 +775,7 @@ pub(super) fn miss<T>(room: &Room, link: &LinkRow, purpose: Purpose) -> Result<S
             return Ok(false);
         };
         let uptime = sys::uptime_ms();
-        if link.misses > 0 && since_miss(link.missed_at, uptime) < pace {
+        if !may_miss(link.misses, link.missed_at, uptime, pace) {
             return Ok(true);
         }
         if link.misses + 1 < MISSES {
@@ -801,14 +801,16 @@ pub(super) fn miss<T>(room: &Room, link: &LinkRow, purpose: Purpose) -> Result<S
     })
 }
 
-/// How long ago a miss was at least, by the uptime then and now: of an uptime
-/// above the present one it is only sure that the machine started after it.
-fn since_miss(missed_at: i64, uptime: i64) -> i64 {
-    if missed_at <= uptime {
+/// Whether another miss may be counted, at most one a `pace`, by the uptime at
+/// the last one and now. Of an uptime above the present one it is only sure
+/// that the machine was started after it.
+fn may_miss(misses: u32, missed_at: i64, uptime: i64, pace: i64) -> bool {
+    let since = if missed_at <= uptime {
         uptime - missed_at
     } else {
         uptime
-    }
+    };
+    misses == 0 || since >= pace
 }
 
 /// The source is there: its misses are over.
@@ -940,23 +942,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_miss_is_as_old_as_is_sure_from_uptimes_alone() {
-        // In one run of the machine, and at the next ones: later in it, at the
-        // same moment, earlier, just after the start.
-        for (missed_at, uptime, since) in [
-            (1_000, 61_000, 60_000),
-            (1_000, 1_000, 0),
-            (5_000, 1_000, 1_000),
-            (i64::MAX, 7_000, 7_000),
-            (1_000, 0, 0),
+    fn misses_are_paced_by_what_is_sure_from_uptimes_alone() {
+        const PACE: i64 = 60_000;
+        for (misses, missed_at, uptime, may) in [
+            // The first one, also just after the machine was started.
+            (0, 0, 0, true),
+            (0, 0, 4, true),
+            // In one run of the machine.
+            (1, 1_000, 1_000, false),
+            (1, 1_000, 60_999, false),
+            (1, 1_000, 61_000, true),
+            // In a later one.
+            (1, 500_000, 4, false),
+            (1, 500_000, 59_999, false),
+            (1, 500_000, 60_000, true),
+            (2, i64::MAX, 60_000, true),
             // Of a database in which misses bore the wall clock's time.
-            (1_796_029_200_000, 3_600_000, 3_600_000),
+            (2, 1_796_029_200_000, 3_600_000, true),
         ] {
             assert_eq!(
-                since_miss(missed_at, uptime),
-                since,
+                may_miss(misses, missed_at, uptime, PACE),
+                may,
                 "{missed_at}, {uptime}"
             );
         }
+        // A scan counts each.
+        assert!(may_miss(2, 1_000, 1_000, 0) && may_miss(2, 1_000, 0, 0));
     }
 }
