@@ -78,7 +78,7 @@ pub enum Error {
     Stopped,
 }
 
-type Result<T> = std::result::Result<T, Error>;
+pub(super) type Result<T> = std::result::Result<T, Error>;
 
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Error {

@@ -301,12 +301,16 @@ impl Reader<'_> {
                 self.message(&open.id)?;
             }
         }
-        for (nth, id) in ids.iter().enumerate() {
-            if nth > 0 && self.budget.is_spent() {
+        // A file that is not whole is none of the messages a slice takes in: it is met
+        // again by the next one, which would come no further.
+        let mut moved = false;
+        for id in ids {
+            if moved && self.budget.is_spent() {
                 return Ok(true);
             }
             if self.sub_agent || self.message(id)? {
                 self.met.insert(mark(id));
+                moved = true;
             }
         }
         Ok(false)
