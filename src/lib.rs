@@ -19,6 +19,9 @@ mod backup;
 mod contract;
 mod engine;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod key;
 mod log;
 mod sharing;

@@ -46,7 +46,7 @@ fn newest(room: &Room, catalog: Catalog, most: usize) -> Result<Vec<UpstreamSess
         thread_id,
         source: source.to_string_lossy().into_owned(),
         cwd,
-        // A file, or a row of a store, can bear a time that the contract has no number for.
+        // A store may hold any number.
         updated_at: i64::clamp(updated_at, -MAX_NUMBER, MAX_NUMBER),
         adopted: false,
     };

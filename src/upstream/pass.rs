@@ -316,6 +316,10 @@ impl FilePass {
             return Err(Error::closed());
         }
         match self.anchor(secret) {
+            // Still in search of the end of one row: there is nothing to store.
+            Ok(after) if after == before && reached.more && reached.position == self.position => {
+                return Ok(Step::More(self));
+            }
             Ok(after) if after == before => {}
             Ok(_) => return Ok(Step::Stale(self.link.id)),
             Err(error) => return Ok(Step::Done(failed(&self.link, unreadable(&error)))),
@@ -838,7 +842,8 @@ fn newer(
     let later = |path: &Path| agent.named(path).map(|named| named.order);
     let written = Stamp::of(&now).ok()?.modified_ms();
     // What was there at the adoption and lay still since is not where the person goes on.
-    (later(&now) > later(path) && written + COARSE_MS >= link.adopted_at).then_some(now)
+    (later(&now) > later(path) && written.saturating_add(COARSE_MS) >= link.adopted_at)
+        .then_some(now)
 }
 
 /// Whether what was at `before` is now at `now`: the same file, or the same

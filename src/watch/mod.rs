@@ -1,7 +1,7 @@
 //! Watchers: their cursors, the notices these stand for, and wakes.
 
-mod cursor;
-mod notice;
+pub(crate) mod cursor;
+pub(crate) mod notice;
 mod register;
 mod wakes;
 

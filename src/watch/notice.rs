@@ -128,7 +128,8 @@ fn notice(row: &CursorRow) -> Notice {
     }
 }
 
-fn text(target: &Session, since: u64) -> String {
+/// What a notice says of a target.
+pub(crate) fn text(target: &Session, since: u64) -> String {
     let key = quoted(&target.key);
     let agent = if target.is_qualified() || target.agent == DEFAULT_AGENT {
         String::new()
