@@ -369,3 +369,44 @@ fn a_handle_under_faults_answers_truly_and_closes() {
     }
     assert!(internal > 0, "no fault was met");
 }
+
+/// Two handles that were opened beside a third, which had a wake and goes
+/// without it: one of them is offered it, and when that one goes the other.
+#[cfg(not(feature = "models"))]
+#[test]
+fn of_two_handles_one_inherits_a_wake() {
+    let folder = tempfile::tempdir().unwrap();
+    let open =
+        || Awareness::open(Config::new(folder.path().join("a.db").to_str().unwrap())).unwrap();
+    let first = open();
+    first.watch(Watch::new(WATCHER, session(0))).unwrap();
+    first
+        .record(NewEvent::new(
+            session(0),
+            Kind::GoalChanged,
+            ActorType::Agent,
+        ))
+        .unwrap();
+    let heirs = [open(), open()];
+    let waiting = || heirs.each_ref().map(|heir| heir.inner.wakes.queued());
+    let look = |at: usize| {
+        heirs[at]
+            .inner
+            .wakes
+            .inherit(&heirs[at].inner.store)
+            .unwrap()
+    };
+    assert_eq!(waiting(), [0, 0]);
+    first.close().unwrap();
+    look(0);
+    look(1);
+    // Their own threads may have come first.
+    let heir = waiting().iter().position(|wakes| *wakes == 1).unwrap();
+    assert_eq!(waiting().iter().sum::<usize>(), 1);
+    let third = open();
+    assert_eq!(third.inner.wakes.queued(), 0);
+    heirs[heir].close().unwrap();
+    third.close().unwrap();
+    look(1 - heir);
+    assert_eq!(heirs[1 - heir].inner.wakes.queued(), 1);
+}

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use crate::contract::{Code, Error, Result, Wake};
 use crate::key::{self, Session};
 use crate::store::alive::{Alive, beside, beside_path, is_alive};
-use crate::store::offers::{self, Raised};
+use crate::store::offers::{self, Handle, Raised};
 use crate::store::{Store, Tx, cursors, lock};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Arc, Condvar, Mutex, wait, wait_up_to};
@@ -96,14 +96,7 @@ impl Wakes {
             if row.opened_at < cutoff || !self.wants(&row.watcher) {
                 continue;
             }
-            let mut holders = Vec::new();
-            for other in &others {
-                let offered = row.wake > other.first_wake
-                    || offers::was_offered(tx.conn(), other.id, row.wake)?;
-                if offered && wants(other.agents.as_deref(), &row.watcher) {
-                    holders.push(other.id);
-                }
-            }
+            let holders = holders(tx, &others, row.wake, &row.watcher)?;
             if holders.is_empty() {
                 offers::add_offer(tx, alive.id, row.wake)?;
                 offered.push(row.into());
@@ -182,20 +175,44 @@ impl Wakes {
         let (orphans, held): (Vec<_>, Vec<_>) = withheld
             .into_iter()
             .partition(|each| each.holders.is_empty());
-        let orphans: Vec<Raised> = orphans.into_iter().map(|each| each.wake).collect();
-        {
-            let mut state = lock(&self.state);
-            state.withheld.extend(held);
-            self.offer(&mut state, orphans.clone());
+        lock(&self.state).withheld.extend(held);
+        let Some(handle) = self.handle().filter(|_| !orphans.is_empty()) else {
+            return Ok(());
+        };
+        // Written down before it is offered: who opens meanwhile, or has the
+        // same one withheld, must find a holder.
+        let wakes: Vec<Raised> = orphans.into_iter().map(|each| each.wake).collect();
+        let (database, asked) = (self.database.clone(), wakes.clone());
+        let shared = store.write(move |tx| {
+            let mut others = offers::handles(tx.conn())?;
+            others.retain(|other| other.id != handle && is_alive(&database, other.id));
+            asked
+                .iter()
+                .map(|wake| {
+                    let holders = holders(tx, &others, wake.number, &wake.watcher)?;
+                    if holders.is_empty() {
+                        offers::add_offer(tx, handle, wake.number)?;
+                    }
+                    Ok(holders)
+                })
+                .collect::<Result<Vec<_>>>()
+        });
+        let (holders, outcome) = match shared {
+            Ok(holders) => (holders, Ok(())),
+            // Kept for the next time.
+            Err(error) => (vec![Vec::new(); wakes.len()], Err(error)),
+        };
+        let mut state = lock(&self.state);
+        let mut offered = Vec::new();
+        for (wake, holders) in wakes.into_iter().zip(holders) {
+            if outcome.is_ok() && holders.is_empty() {
+                offered.push(wake);
+            } else {
+                state.withheld.push(Withheld { wake, holders });
+            }
         }
-        match self.handle() {
-            Some(handle) if !orphans.is_empty() => store.write(move |tx| {
-                orphans
-                    .iter()
-                    .try_for_each(|wake| offers::add_offer(tx, handle, wake.number))
-            }),
-            _ => Ok(()),
-        }
+        self.offer(&mut state, offered);
+        outcome
     }
 
     /// Waits up to `timeout` for a wake and takes up to `most`.
@@ -417,6 +434,18 @@ fn told(wake: Raised) -> Wake {
         target_agent_id: wake.target.agent,
         reason: "session-state",
     }
+}
+
+/// Which of these handles were offered the wake.
+fn holders(tx: &Tx<'_>, handles: &[Handle], wake: u64, watcher: &str) -> Result<Vec<i64>> {
+    let mut holders = Vec::new();
+    for handle in handles {
+        let offered = wake > handle.first_wake || offers::was_offered(tx.conn(), handle.id, wake)?;
+        if offered && wants(handle.agents.as_deref(), watcher) {
+            holders.push(handle.id);
+        }
+    }
+    Ok(holders)
 }
 
 fn wants(agents: Option<&[String]>, watcher: &str) -> bool {
