@@ -12,7 +12,7 @@ EXAMPLES := build/examples
 
 export SESSION_AWARENESS_LIB := $(CURDIR)/$(LIBRARY)
 
-.PHONY: demo live test build lint test-rust models test-python test-node test-examples conformance soak soak-short sanitize bench header clean
+.PHONY: demo live test build lint test-rust models test-python test-node test-examples conformance soak soak-short sanitize bench header clean torture
 
 demo: build
 	$(PYTHON) examples/gateway.py
@@ -87,6 +87,11 @@ conformance: build
 	else \
 	  echo "left out: the contract's scenarios, $(SHARED)/conformance is not here"; \
 	fi
+
+# What `make test` does in a minute, at length and on the release build.
+torture:
+	env -u SESSION_AWARENESS_LIB TORTURE_KILLS=500 TORTURE_POINTS=800 TORTURE_FAULTS=300 \
+	  $(CARGO) test --release --locked --test torture
 
 bench:
 	$(CARGO) bench --locked

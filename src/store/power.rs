@@ -101,11 +101,23 @@ impl Moves {
     }
 }
 
+/// How many frames the log has, and through which it was moved.
+fn extent(conn: &Connection) -> rusqlite::Result<(i64, i64)> {
+    conn.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| {
+        Ok((row.get(1)?, row.get(2)?))
+    })
+}
+
 /// Brings to the disk what an earlier process may have left in the system's cache alone.
 pub(super) fn settle(conn: &Connection, moves: &Moves, path: &Path) -> Result<()> {
     // A failed sync can leave a transaction in the log that every reader finds
     // and the disk never gets; what is appended behind it would be lost with it.
     // So the log is emptied into the database, which writes its pages anew.
+    let (length, through) = extent(conn).map_err(fault)?;
+    if 0 < through && through < length {
+        // Moved in part, perhaps by a writer whose sync failed after that.
+        conn.execute_batch("VACUUM").map_err(fault)?;
+    }
     let emptied = conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
         row.get::<_, bool>(0)
     });

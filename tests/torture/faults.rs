@@ -259,7 +259,7 @@ pub fn a_failing_disk_is_told_and_survived() {
         Fault::TruncateFails,
         Fault::OpenFails,
     ];
-    let (entries, said) = run(&place, &faults, number("TORTURE_FAULTS", 150), &mut rng);
+    let (entries, said) = run(&place, &faults, number("TORTURE_FAULTS", 60), &mut rng);
     assert_complete(&place, &entries);
     let mut model = Model::new(&place);
     model.check(&said);
@@ -271,14 +271,14 @@ pub fn a_failing_disk_is_told_and_survived() {
 pub fn a_failed_sync_is_not_taken_for_a_later_one() {
     let mut rng = Rng(seed());
     let place = Place::new();
-    let rounds = number("TORTURE_FAULTS", 150);
+    let rounds = number("TORTURE_FAULTS", 60);
     let (entries, _) = run(
         &place,
         &[Fault::SyncFails, Fault::DatabaseSyncFails],
         rounds,
         &mut rng,
     );
-    let points = number("TORTURE_POINTS", 200) / 4;
+    let points = number("TORTURE_POINTS", 200) / 8;
     let (images, events) = images(&entries, points, &mut rng);
     println!("{images} images, {events} events found in them");
 }

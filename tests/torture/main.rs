@@ -77,6 +77,12 @@ impl Plan {
 fn main() {
     if let Ok(plan) = std::env::var(PLAN) {
         let plan: Plan = serde_json::from_str(&plan).unwrap();
+        // A panic of any thread is the end of the child, and seen by who waits for it.
+        let tell = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            tell(panic);
+            std::process::exit(101);
+        }));
         return match plan.role.as_str() {
             "storm" => storm::storm(&plan),
             "sittings" => storm::sittings(&plan),
