@@ -445,16 +445,25 @@ pub(super) fn whole_file(
     ))
 }
 
+/// What a pass over a store of OpenCode leaves to do.
+#[derive(Default)]
+pub(super) struct Left {
+    /// The links of which there is more to read.
+    pub more: Vec<i64>,
+    /// The links of which something could not be stored.
+    pub failed: Vec<(i64, Error)>,
+}
+
 /// Passes over the links of one OpenCode store, which are looked at all at once.
 /// Each is read slice by slice in turn, in the background one slice alone; `done`
-/// gets their outcomes. Answers the links of which there is more to read.
+/// gets their outcomes. In the background what fails for one link ends its pass alone.
 pub(super) fn whole_store(
     room: &Room,
     store: &mut opencode::Store,
     links: Vec<LinkRow>,
     purpose: Purpose,
     mut done: impl FnMut(Outcome),
-) -> Result<Vec<i64>> {
+) -> Result<Left> {
     let runs = room.store.read(links::all_runs)?;
     let is_running = |session: &Session| {
         runs.iter()
@@ -484,10 +493,10 @@ pub(super) fn whole_store(
             asked
                 .iter()
                 .for_each(|(link, _)| done(failed(link, error.to_string())));
-            return Ok(Vec::new());
+            return Ok(Left::default());
         }
     };
-    let mut left = Vec::new();
+    let mut left = Left::default();
     let mut open = std::collections::VecDeque::new();
     for ((link, position), look) in asked.into_iter().zip(looks) {
         match look {
@@ -540,11 +549,18 @@ pub(super) fn whole_store(
                 ..Progress::default()
             },
         };
-        match settle(room, &link, settled)? {
+        let settled = match settle(room, &link, settled) {
+            Err(error) if purpose == Purpose::Background && !is_closed(&error) => {
+                left.failed.push((link.id, error));
+                continue;
+            }
+            settled => settled?,
+        };
+        match settled {
             Settled::Stored(told, link) => {
                 counts.join(told);
                 if reading.more && purpose == Purpose::Background {
-                    left.push(link.id);
+                    left.more.push(link.id);
                     done(outcome(&link, kind, counts));
                 } else if reading.more {
                     open.push_back((*link, reading.position, counts, kind, tries));
