@@ -147,7 +147,8 @@ pub(super) fn writer(options: &Options) -> Result<OpenFile> {
     file.conn
         .pragma_update(None, "synchronous", synchronous)
         .map_err(fault)?;
-    file.used.guard();
+    file.used.guard_shm();
+    file.used.guard_log();
     Ok(file)
 }
 
@@ -176,7 +177,7 @@ pub(super) fn reader(options: &Options, checkpoints: bool) -> Result<OpenFile> {
     };
     let file = open(options, access | OpenFlags::SQLITE_OPEN_NO_MUTEX, 512, None)?;
     schema::accept(&file.conn)?;
-    file.used.guard();
+    file.used.guard_shm();
     Ok(file)
 }
 
