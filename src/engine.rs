@@ -916,7 +916,7 @@ impl Inner {
         }
         if found.locks_dropped && !said.locks_dropped {
             said.locks_dropped = true;
-            log::warn!(target: "store", "something in this process opened and closed the database file, which dropped the library's locks on it: another process can now delete its live write-ahead log; close all handles on it and open them again");
+            log::warn!(target: "store", "something in this process opened and closed the database file, which dropped the library's locks on it; close all handles on it and open them again");
         }
     }
 

@@ -6,8 +6,10 @@
 //! here. What can be is the worst of it, and the rest can be said:
 //!
 //! - A copy of SQLite that finds nobody on a `-shm` cuts it to nothing, and whoever
-//!   has it mapped dies by SIGBUS. [`Use`] holds a lock on it that belongs to a
-//!   descriptor, not to the process, so that every other copy sees somebody.
+//!   has it mapped dies by SIGBUS. And one that finds nobody on the database when
+//!   it closes it takes the live write-ahead log away. [`Use`] holds locks on both
+//!   that belong to a descriptor, not to the process: every other copy sees
+//!   somebody, and no close of another descriptor drops them.
 //! - [`look`] finds a second copy, and locks that were dropped.
 
 use crate::sync::{Arc, Mutex, lock};
@@ -15,6 +17,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -23,10 +26,11 @@ use crate::sys::{self, NotInChild, PerProcess};
 
 /// The byte of a `-shm` that every connection holds a read lock on, and that is
 /// locked for writing by who cuts the file ("dead man's switch").
-const DMS: u64 = 128;
+const DMS: Range<i64> = 128..129;
 
-/// The first byte of a database file that a connection to it holds a read lock on.
-const SHARED_FIRST: u64 = 0x4000_0002;
+/// The bytes of a database file in WAL mode that every connection holds a read
+/// lock on, and that are locked for writing by who takes the log away.
+const SHARED: Range<i64> = 0x4000_0002..0x4000_0002 + 510;
 
 /// Device and inode.
 type Key = (u64, u64);
@@ -41,18 +45,27 @@ struct OneFile {
     users: usize,
     /// Those of them that have not left.
     staying: usize,
-    guards: Vec<(Key, NotInChild, File)>,
+    guards: Vec<Guard>,
     parked: Vec<Box<dyn Send>>,
 }
 
 impl OneFile {
-    fn set_guards(&self, set: fn(&File, u64) -> io::Result<()>) {
-        for (_, _, shm) in &self.guards {
-            if let Err(problem) = set(shm, DMS) {
-                log::debug!(target: "store", "a -shm is not kept from being cut: {problem}");
+    fn set_guards(&self, set: fn(&File, Range<i64>) -> io::Result<()>) {
+        for guard in &self.guards {
+            if let Err(problem) = set(&guard.held, guard.bytes.clone()) {
+                log::debug!(target: "store", "a file is not kept from another SQLite: {problem}");
             }
         }
     }
+}
+
+/// A lock of its own descriptor.
+struct Guard {
+    file: Key,
+    bytes: Range<i64>,
+    // Dropped in this order: a child must not find the number of a closed descriptor.
+    _in_child: NotInChild,
+    held: File,
 }
 
 /// The library uses a database file. Begun before the connection is opened, and
@@ -61,7 +74,7 @@ pub(crate) struct Use {
     left: Cell<bool>,
     key: Key,
     file: Arc<Mutex<OneFile>>,
-    shm: PathBuf,
+    path: PathBuf,
 }
 
 impl Use {
@@ -80,32 +93,52 @@ impl Use {
             left: Cell::new(false),
             key,
             file,
-            shm: beside(path, "-shm"),
+            path: path.to_owned(),
         };
-        own.guard();
+        own.guard_shm();
         own
     }
 
     /// Keeps the `-shm` that is there from being cut. Called again when the
     /// connection has read, which makes one where there was none.
-    pub(crate) fn guard(&self) {
-        let Ok(found) = fs::metadata(&self.shm) else {
+    pub(crate) fn guard_shm(&self) {
+        self.guard(&beside(&self.path, "-shm"), DMS);
+    }
+
+    /// Keeps the log from being taken away. Only for a database that is in WAL mode,
+    /// where every connection holds this lock all the time.
+    pub(crate) fn guard_log(&self) {
+        let found = fs::metadata(&self.path).map(|found| (found.dev(), found.ino()));
+        if found.is_ok_and(|key| key == self.key) {
+            self.guard(&self.path, SHARED);
+        }
+    }
+
+    fn guard(&self, path: &Path, bytes: Range<i64>) {
+        let Ok(found) = fs::metadata(path) else {
             return;
         };
-        let shm = (found.dev(), found.ino());
+        let key = (found.dev(), found.ino());
         // The lock of this file alone: who waits for it wants the same file.
         let mut file = lock(&self.file);
-        if file.guards.iter().any(|(guarded, ..)| *guarded == shm) {
+        if file.guards.iter().any(|guard| guard.file == key) {
             return;
         }
         let opened = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-            .open(&self.shm);
+            .open(path);
         let Ok(opened) = opened else { return };
         // Kept in any case: closing it here would drop the locks of this process.
-        file.guards.push((shm, NotInChild::guard(&opened), opened));
-        file.set_guards(sys::lock_for_reading);
+        file.guards.push(Guard {
+            file: key,
+            bytes,
+            _in_child: NotInChild::guard(&opened),
+            held: opened,
+        });
+        if file.staying > 0 {
+            file.set_guards(sys::lock_for_reading);
+        }
     }
 
     /// Says that the connection is about to be closed. The last one takes the
@@ -162,9 +195,20 @@ pub(crate) fn look(path: &Path) -> Danger {
         let locks = BufReader::new(File::open("/proc/locks")?);
         let database = fs::metadata(path)?.ino();
         let shm = beside(path, "-shm");
+        let shm_inode = match fs::metadata(&shm) {
+            Ok(found) => found.ino(),
+            // Taken away under the connection, which needs that its locks were gone.
+            Err(problem) if problem.kind() == io::ErrorKind::NotFound => {
+                return Ok(Danger {
+                    locks_dropped: true,
+                    ..Danger::default()
+                });
+            }
+            Err(problem) => return Err(problem),
+        };
         Ok(Danger {
             // SQLite maps the file once a process; each copy of SQLite does.
-            another_sqlite: first_mappings(maps, &shm, fs::metadata(&shm)?.ino())? > 1,
+            another_sqlite: first_mappings(maps, &shm, shm_inode)? > 1,
             locks_dropped: !holds_lock(locks, sys::process_id(), database)?,
         })
     };
@@ -210,9 +254,9 @@ fn holds_lock(locks: impl BufRead, process: u32, database: u64) -> io::Result<bo
             continue;
         }
         shown = true;
-        let covers = |first: u64| {
-            let end = last.parse::<u64>().unwrap_or(u64::MAX);
-            (first..=end).contains(&SHARED_FIRST)
+        let covers = |first: i64| {
+            let end = last.parse::<i64>().unwrap_or(i64::MAX);
+            (first..=end).contains(&SHARED.start)
         };
         if file.ends_with(&database) && first.parse().is_ok_and(covers) {
             return Ok(true);
@@ -287,12 +331,14 @@ mod tests {
         };
         let first = Use::begin(&path, key);
         let second = Use::begin(&path, key);
-        second.guard();
+        second.guard_shm();
         assert_eq!(guards(), Some(1), "once a -shm");
+        second.guard_log();
+        assert_eq!(guards(), Some(2));
         first.park(Arc::clone(&held));
         drop(first);
         assert_eq!(Arc::strong_count(&held), 2, "somebody uses the file");
-        assert_eq!(guards(), Some(1));
+        assert_eq!(guards(), Some(2));
         drop(second);
         assert_eq!((Arc::strong_count(&held), guards()), (1, None));
     }

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
@@ -251,27 +252,27 @@ pub(crate) fn sqlite_errno(conn: &Connection) -> Option<io::Error> {
     (errno != 0).then(|| io::Error::from_raw_os_error(errno))
 }
 
-/// Locks one byte of a file for reading. The lock is the descriptor's, not the
+/// Locks bytes of a file for reading. The lock is the descriptor's, not the
 /// process's: no other open or close of the file drops it, and it is in the way
 /// of this process's own POSIX locks as of any other's.
-pub(crate) fn lock_for_reading(file: &File, byte: u64) -> io::Result<()> {
-    set_lock(file, byte, true)
+pub(crate) fn lock_for_reading(file: &File, bytes: Range<i64>) -> io::Result<()> {
+    set_lock(file, bytes, true)
 }
 
 /// Ends a lock of [`lock_for_reading`].
-pub(crate) fn unlock(file: &File, byte: u64) -> io::Result<()> {
-    set_lock(file, byte, false)
+pub(crate) fn unlock(file: &File, bytes: Range<i64>) -> io::Result<()> {
+    set_lock(file, bytes, false)
 }
 
-fn set_lock(file: &File, byte: u64, held: bool) -> io::Result<()> {
+fn set_lock(file: &File, bytes: Range<i64>, held: bool) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         // SAFETY: flock is plain data, for which zero is a value.
         let mut range: libc::flock = unsafe { std::mem::zeroed() };
         range.l_type = if held { libc::F_RDLCK } else { libc::F_UNLCK } as _;
         range.l_whence = libc::SEEK_SET as _;
-        range.l_start = byte as _;
-        range.l_len = 1;
+        range.l_start = bytes.start as _;
+        range.l_len = (bytes.end - bytes.start) as _;
         // SAFETY: the descriptor is open while `file` is borrowed; the call reads `range`.
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &range) } == -1 {
             return Err(io::Error::last_os_error());
@@ -280,7 +281,7 @@ fn set_lock(file: &File, byte: u64, held: bool) -> io::Result<()> {
     }
     #[cfg(not(target_os = "linux"))]
     {
-        let _ = (file, byte, held);
+        let _ = (file, bytes, held);
         Err(io::ErrorKind::Unsupported.into())
     }
 }

@@ -280,7 +280,7 @@ impl OpenFile {
                 "the database file was replaced while it was opened",
             ));
         }
-        conn.used.guard();
+        conn.used.guard_shm();
         Ok(OpenFile {
             conn,
             files,
@@ -390,10 +390,12 @@ pub(super) fn writer(options: &Options) -> Result<OpenFile> {
             Some(moves)
         }
     };
-    Ok(OpenFile {
+    let file = OpenFile {
         moves,
         ..OpenFile::new(conn, options, main)?
-    })
+    };
+    file.conn.used.guard_log();
+    Ok(file)
 }
 
 /// Opens for reading; `checkpoints` allows the connection to move the

@@ -266,7 +266,7 @@ impl Open {
             conn.pragma_update(None, pragma, value)?;
         }
         let shape = Shape::of(&conn)?;
-        used.guard();
+        used.guard_shm();
         let facts = Facts::of(&shape);
         Ok(Open {
             conn,
