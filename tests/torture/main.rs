@@ -81,7 +81,8 @@ fn main() {
         let tell = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             tell(panic);
-            std::process::exit(101);
+            // SAFETY: ends the process, whatever its threads are at.
+            unsafe { libc::_exit(101) };
         }));
         return match plan.role.as_str() {
             "storm" => storm::storm(&plan),
