@@ -13,8 +13,9 @@ use rusqlite::hooks::Wal;
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode};
 
+use super::alive::is_alive;
 use super::faults::fault;
-use super::lock;
+use super::{lock, offers};
 use crate::contract::{Error, Result};
 use crate::sync::Mutex;
 
@@ -108,11 +109,22 @@ fn extent(conn: &Connection) -> rusqlite::Result<(i64, i64)> {
     })
 }
 
-/// Brings to the disk what an earlier process may have left in the system's cache alone.
+/// Brings to the disk what earlier processes may have left in the system's
+/// cache alone. Where another handle is alive, it has done so before it registered.
 pub(super) fn settle(conn: &Connection, moves: &Moves, path: &Path) -> Result<()> {
-    // A failed sync can leave a transaction in the log that every reader finds
-    // and the disk never gets; what is appended behind it would be lost with it.
-    // So the log is emptied into the database, which writes its pages anew.
+    let mut others = offers::handles(conn)?.into_iter();
+    if !others.any(|other| is_alive(path, other.id)) {
+        empty_log(conn, moves)?;
+    }
+    // SQLite syncs the folder of a log that it made, but only the process that
+    // made it does, and it passes over a failure.
+    sync_folder(path)
+}
+
+/// A failed sync can leave a transaction in the log that every reader finds and
+/// the disk never gets; what is appended behind it would be lost with it. So
+/// the log is emptied into the database, which writes its pages anew.
+fn empty_log(conn: &Connection, moves: &Moves) -> Result<()> {
     let (length, through) = extent(conn).map_err(fault)?;
     if 0 < through && through < length {
         // Moved in part, perhaps by a writer whose sync failed after that.
@@ -128,9 +140,7 @@ pub(super) fn settle(conn: &Connection, moves: &Moves, path: &Path) -> Result<()
             "another process held the database for longer than busyTimeoutMs",
         ));
     }
-    // SQLite syncs the folder of a log that it made, but only the process that
-    // made it does, and it passes over a failure.
-    sync_folder(path)
+    Ok(())
 }
 
 /// Makes the names in the folder of `path` safe on the disk.

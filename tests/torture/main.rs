@@ -81,7 +81,8 @@ fn main() {
         let tell = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             tell(panic);
-            std::process::exit(101);
+            // SAFETY: ends the process, whatever its threads are at.
+            unsafe { libc::_exit(101) };
         }));
         return match plan.role.as_str() {
             "storm" => storm::storm(&plan),
@@ -240,11 +241,17 @@ impl Place {
 fn shim() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
-        let shim = Path::new(env!("CARGO_TARGET_TMPDIR")).join("torture/shim.so");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("torture");
+        let (shim, made) = (
+            folder.join("shim.so"),
+            folder.join(format!("shim-{}.so", std::process::id())),
+        );
         let source = native::root().join("tests/torture/shim.c");
         let flags = ["-std=gnu11", "-Wno-pedantic", "-shared", "-fPIC", "-O1"];
-        native::build(native::Language::C11, &[source], &flags, &shim)
+        native::build(native::Language::C11, &[source], &flags, &made)
             .unwrap_or_else(|said| panic!("the shim does not compile:\n{said}"));
+        // Whole at once: another run may be using it.
+        std::fs::rename(&made, &shim).unwrap();
         shim
     })
 }

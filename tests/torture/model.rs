@@ -211,6 +211,15 @@ fn count(value: &Value) -> u64 {
     value.as_u64().unwrap()
 }
 
+/// Says that something is over when it goes.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 impl<'a> Model<'a> {
     /// Of a database that nobody has used yet.
     pub fn new(place: &'a Place) -> Model<'a> {
@@ -272,8 +281,9 @@ impl<'a> Model<'a> {
                     std::thread::sleep(std::time::Duration::from_micros(300));
                 }
             });
+            // Also when it fails, or its message would never be seen.
+            let _over = Over(&over);
             work();
-            over.store(true, Ordering::Relaxed);
         });
     }
 

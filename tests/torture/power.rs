@@ -47,10 +47,9 @@ struct Content {
 impl Content {
     fn sync(&mut self) {
         for (_, change) in std::mem::take(&mut self.pending) {
-            self.limbo = std::mem::take(&mut self.limbo)
-                .into_iter()
-                .flat_map(|old| without(old, &change))
-                .collect();
+            let overwritten = self.limbo.extract_if(.., |old| old.overlaps(&change));
+            let left: Vec<Change> = overwritten.flat_map(|old| old.without(&change)).collect();
+            self.limbo.extend(left);
             apply(&mut self.synced, &change);
         }
     }
@@ -69,29 +68,35 @@ fn apply(data: &mut Vec<u8>, change: &Change) {
     }
 }
 
-/// What is left of `old` where `new` has not overwritten it.
-fn without(old: Change, new: &Change) -> Vec<Change> {
-    let Change::Write { place, bytes } = old else {
-        return Vec::new();
-    };
-    let (from, to) = match new {
-        Change::Write { place, bytes } => (*place, place + bytes.len()),
-        Change::Cut { length } => (*length, usize::MAX),
-    };
-    let end = place + bytes.len();
-    let part = |from: usize, to: usize| {
-        (from < to).then(|| Change::Write {
-            place: from,
-            bytes: bytes[from - place..to - place].into(),
-        })
-    };
-    [
-        part(place, from.clamp(place, end)),
-        part(to.clamp(place, end), end),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+impl Change {
+    /// Where it begins and ends.
+    fn extent(&self) -> (usize, usize) {
+        match self {
+            Change::Write { place, bytes } => (*place, place + bytes.len()),
+            Change::Cut { length } => (*length, usize::MAX),
+        }
+    }
+
+    fn overlaps(&self, other: &Change) -> bool {
+        let ((from, to), (begin, end)) = (self.extent(), other.extent());
+        from < end && begin < to
+    }
+
+    /// What is left of a write where another change has not overwritten it.
+    fn without(&self, other: &Change) -> Vec<Change> {
+        let Change::Write { place, bytes } = self else {
+            return Vec::new();
+        };
+        let ((begin, end), (from, to)) = (self.extent(), other.extent());
+        [(begin, from.clamp(begin, end)), (to.clamp(begin, end), end)]
+            .into_iter()
+            .filter(|(from, to)| from < to)
+            .map(|(from, to)| Change::Write {
+                place: from,
+                bytes: bytes[from - place..to - place].into(),
+            })
+            .collect()
+    }
 }
 
 impl Disk {
