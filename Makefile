@@ -12,7 +12,7 @@ EXAMPLES := build/examples
 
 export SESSION_AWARENESS_LIB := $(CURDIR)/$(LIBRARY)
 
-.PHONY: demo live test build lint test-rust models test-python test-node test-examples conformance soak soak-short sanitize bench header clean torture
+.PHONY: demo live test build lint test-rust models test-python test-node test-examples conformance soak soak-short sanitize bench header clean torture fuzz
 
 demo: build
 	$(PYTHON) examples/gateway.py
@@ -95,6 +95,22 @@ torture:
 
 bench:
 	$(CARGO) bench --locked
+
+# Coverage-guided fuzzing, FUZZ_TIME seconds a target: needs a nightly toolchain and
+# `cargo install cargo-fuzz`. What it finds goes to fuzz/artifacts: put it into the
+# target's corpus under a name that says what it is. `make test` runs every corpus.
+FUZZ    := claude codex pi opencode opencode_file tail cursor key verbs
+FUZZ_TIME ?= 120
+fuzz:
+	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then \
+	  for target in $(FUZZ); do \
+	    mkdir -p fuzz/found/$$target; \
+	    $(CARGO) +nightly fuzz run $$target fuzz/found/$$target fuzz/corpus/$$target -- \
+	      -max_total_time=$(FUZZ_TIME) -timeout=60 -rss_limit_mb=4096 -max_len=65536 || exit 1; \
+	  done; \
+	else \
+	  echo "left out: fuzzing, there is no nightly toolchain with cargo-fuzz"; \
+	fi
 
 header:
 	BLESS=1 $(CARGO) test --locked --test header

@@ -693,6 +693,13 @@ pub(super) fn settle(room: &Room, link: &LinkRow, slice: Settle) -> Result<Settl
 }
 
 /// Remembers the acts, and tells of those that are human turns.
+///
+/// What the host sent is looked for among its messages to this session alone. A fork of
+/// Claude Code that does not say `forkedFrom` holds its parent's rows under its own
+/// session id: should it be read before the parent, a prompt of the host's to the parent
+/// is told for it. Nothing in such a row says whose it is, and a person may well type in
+/// one session what the host sends to another: comparing with the messages to all
+/// sessions would lose turns, which is worse.
 fn take_in(tx: &Tx<'_>, link: &LinkRow, slice: &Settle) -> Result<Counts> {
     let mut counts = Counts::default();
     if slice.acts.is_empty() {

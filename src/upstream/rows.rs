@@ -563,6 +563,35 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_long_line_is_searched_in_slices() {
+        let long = vec![b'x'; 20 * PIECE];
+        let mut bytes = b"{\"n\":1}\n".to_vec();
+        bytes.extend_from_slice(&long);
+        let unfinished = file(&bytes);
+        bytes.extend_from_slice(b"\n{\"n\":2}\n");
+        for (file, rows) in [(unfinished, vec![1]), (file(&bytes), vec![1, 2])] {
+            let mut source = Source::open(file.path()).unwrap();
+            let (mut got, mut position, mut slices) = (Vec::new(), 0, 0);
+            loop {
+                let late = Slice {
+                    until: Some(Instant::now()),
+                    ..Slice::WHOLE
+                };
+                let (more, reached) = numbers(&mut source, position, late);
+                got.extend(more);
+                position = reached.position;
+                slices += 1;
+                if !reached.more {
+                    break;
+                }
+            }
+            assert_eq!(got, rows);
+            // Each slice goes on where the one before gave up: not from the start.
+            assert!((10..=24).contains(&slices), "{slices}");
+        }
+    }
+
+    #[test]
     fn rows_without_a_needle_are_passed() {
         let text = "{\"type\":\"a\",\"n\":1}\n{\"type\":\"b\",\"n\":2}\nno row\n{\"type\":\"\\u0061\",\"n\":3}\n";
         let file = file(text.as_bytes());

@@ -198,6 +198,28 @@ mod tests {
         assert_ne!(context_key(&other), context_key(&bare));
     }
 
+    #[test]
+    fn no_character_makes_two_lines_of_a_notice() {
+        for c in '\0'..=char::MAX {
+            let key = format!("agent:main:a{c}b");
+            let Ok(session) = Session::of(&key, None) else {
+                // The separators of C0 and C1, NEL among them, are in no key.
+                assert!(c.is_control() || c == ':', "{c:?}");
+                continue;
+            };
+            let text = text(&session, 1);
+            // What any reader of lines takes for the end of one.
+            let ends = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+            assert!(!text.contains(ends), "{c:?}");
+            let quoted = serde_json::to_string(&key).unwrap();
+            // Bidirectional and zero-width characters stay as they are, inside the quotes.
+            assert!(
+                matches!(c, '\u{2028}' | '\u{2029}') || text.contains(&quoted),
+                "{c:?}"
+            );
+        }
+    }
+
     proptest! {
         #[test]
         fn no_key_breaks_out_of_its_quotes(key in "[a\"\\\\\u{2028}\u{2029}é ]{1,20}") {

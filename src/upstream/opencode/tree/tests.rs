@@ -192,3 +192,35 @@ fn other_files_are_passed_over() {
     assert_eq!(watch.told(&mut store), prints(&["one"]));
     assert_eq!(store.discover(10).unwrap().len(), 1);
 }
+
+#[test]
+fn a_file_that_is_not_whole_keeps_no_slice_from_coming_further() {
+    let lab = Lab::tree();
+    lab.session(S, None);
+    for _ in 0..3 {
+        lab.say(S, &[text("x")]);
+    }
+    // Read before the others, by its name.
+    fs::write(lab.file(&format!("message/{S}/a")), "{\"role\":").unwrap();
+    let mut store = lab.store();
+    let mut position = Position::default();
+    let mut messages = 0;
+    for slices in 1.. {
+        let one = Slice {
+            bytes: 1,
+            ..Slice::WHOLE
+        };
+        let reading = store.read(S, &position, &secret(), one).unwrap().unwrap();
+        messages += reading.acts.len();
+        assert!(
+            reading.position != position || !reading.more,
+            "no way is made"
+        );
+        position = reading.position;
+        if !reading.more {
+            break;
+        }
+        assert!(slices < 10);
+    }
+    assert!(messages >= 1);
+}
