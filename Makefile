@@ -12,7 +12,7 @@ EXAMPLES := build/examples
 
 export SESSION_AWARENESS_LIB := $(CURDIR)/$(LIBRARY)
 
-.PHONY: demo live test build lint test-rust models test-python test-node test-examples conformance soak soak-short sanitize bench header clean torture fuzz
+.PHONY: demo live test build lint test-rust models test-python test-node test-examples conformance soak soak-short sanitize bench header clean torture fuzz corruption
 
 demo: build
 	$(PYTHON) examples/gateway.py
@@ -31,6 +31,10 @@ lint:
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --lib
+
+# More damaged files than `make test` has time for; SEEDS says how many.
+corruption:
+	AWARE_CORRUPTION_SEEDS=$(or $(SEEDS),1000) $(CARGO) test --locked --test disk -- corruption
 
 # Without the variable: these tests are of the library cargo builds beside them.
 test-rust:

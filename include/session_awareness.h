@@ -86,7 +86,12 @@
 #define AWARE_NOT_FOUND 2
 
 /**
- * `storage`: the database could not be read or written.
+ * `storage`: the database could not be read or written; the message says why. Reads go on where they can, and
+ * writing goes on by itself when the fault has passed: a full disk has room again, the file is at its path
+ * again, or another is (which is then used). Where the file holds what this library never wrote, the
+ * handle writes nothing more to it, not even at aware_close, until it is opened anew or another file is
+ * at the path; other handles and processes find out for themselves. A damaged file is never mended or
+ * replaced by the library.
  */
 #define AWARE_STORAGE 3
 
@@ -429,16 +434,21 @@ int32_t aware_maintain(aware_t *handle, const char *request_json, char **reply_j
 /**
  * Counters of the handle and its database.
  *
- * Request: `{}`. Reply: `{"events", "sessions", "watches", "links", "pending", "failedAppends", "shedEvents",
- * "queuedEvents", "queuedWakes", "schemaVersion", "database", "databaseBytes", "walBytes", "version",
+ * Request: `{}`. Reply: `{"events", "sessions", "watches", "links", "pending", "failedAppends", "storageFaults",
+ * "lastFault"?, "unreadable"?, "damaged": true|false, "damage"?, "shedEvents", "queuedEvents", "queuedWakes", "schemaVersion", "database", "databaseBytes", "walBytes", "version",
  * "fileEvents": "full"|"partial"|"off", "watchedFolders", "unwatchedFolders", "scans": {catalog: {"passes",
- * "lastPassMs", "lagMs"}}}`.
+ * "lastPassMs", "lagMs"}}}`. `storageFaults` counts how often the handle, its background too, could not
+ * read or write the database since it was opened, and `lastFault` says why the last time. It answers while
+ * the database cannot be read: then `unreadable` says why, and what is counted in the database (`events` to
+ * `pending`, `schemaVersion`) is what it was the last time. `damaged`: see the storage error; `damage` says what.
  *
- * Blocks: for a read. Errors: invalid_argument, storage, closed, internal.
+ * Blocks: for a read. Errors: invalid_argument, closed, internal.
  *
  * Any thread. The reply is freed with aware_string_free.
  */
-int32_t aware_stats(aware_t *handle, const char *request_json, char **reply_json);
+int32_t aware_stats(aware_t *handle,
+                    const char *request_json,
+                    char **reply_json);
 
 /**
  * Links a session to its upstream source, a session of Claude Code, Codex, OpenCode or Pi on disk,

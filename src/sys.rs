@@ -232,13 +232,21 @@ impl<T: Default + Sync> PerProcess<T> {
     }
 }
 
-/// Whether this process may write at `path`; the error says why not. Opens
-/// nothing: that would drop the process's locks on a database.
-pub(crate) fn writable(path: &Path) -> io::Result<()> {
+/// Whether this process may read and write at `path`; the error says why not.
+/// Opens nothing: that would drop the process's locks on a database.
+pub(crate) fn usable(path: &Path) -> io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
     let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: the path is NUL-terminated and lives for the call.
-    match unsafe { libc::access(path.as_ptr(), libc::W_OK) } {
+    let asked = unsafe {
+        libc::faccessat(
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::R_OK | libc::W_OK,
+            libc::AT_EACCESS,
+        )
+    };
+    match asked {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

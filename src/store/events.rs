@@ -5,7 +5,7 @@ use rusqlite::{Connection, params, params_from_iter};
 
 use super::values::{Values, first, only, rows};
 use super::{Tx, fault};
-use crate::contract::{ActorType, Error, Event, Kind, MAX_NUMBER, Result, SessionRow};
+use crate::contract::{ActorType, Cause, Error, Event, Kind, MAX_NUMBER, Result, SessionRow};
 use crate::key::Session;
 
 /// An event as it is stored; its sequence and recording time are the transaction's.
@@ -57,7 +57,8 @@ pub(crate) fn append(tx: &Tx<'_>, row: &NewRow<'_>) -> Result<u64> {
                 row.dedupe_key,
             ])
         })
-        .map_err(fault)?;
+        .map_err(fault)
+        .map_err(|error| exhausted(tx.conn).unwrap_or(error))?;
     let sequence = tx.conn.last_insert_rowid();
     let moved = tx
         .conn
@@ -72,6 +73,18 @@ pub(crate) fn append(tx: &Tx<'_>, row: &NewRow<'_>) -> Result<u64> {
         return Err(Error::damaged("the sequences of the log do not rise"));
     }
     Ok(sequence as u64)
+}
+
+/// SQLite calls it a full disk when there is no number left for another row.
+fn exhausted(conn: &Connection) -> Option<Error> {
+    let highest = only(
+        conn,
+        "SELECT max((SELECT ifnull(max(sequence), 0) FROM session_state_events),
+                    (SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'session_state_events'))",
+        [],
+        |row| row.number(0),
+    );
+    highest.err().filter(|error| error.cause == Cause::Damage)
 }
 
 const EVENT: &str = "sequence, kind, actor_type, actor_id, run_id, occurred_at, summary, public_json, \

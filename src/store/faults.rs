@@ -64,7 +64,10 @@ fn of_sqlite(failure: ffi::Error, text: &str) -> Error {
             // The files end before what they say they hold.
             ffi::SQLITE_IOERR_SHORT_READ => Error::damaged("a file of it was cut short"),
             ffi::SQLITE_IOERR_NOMEM => system("there is no memory left"),
-            ffi::SQLITE_IOERR_READ => system("the disk fails: the database cannot be read"),
+            // SQLite's word for EIO while reading is the latter.
+            ffi::SQLITE_IOERR_READ | ffi::SQLITE_IOERR_CORRUPTFS => {
+                system("the disk fails: the database cannot be read")
+            }
             ffi::SQLITE_IOERR_FSYNC | ffi::SQLITE_IOERR_DIR_FSYNC => {
                 system("the disk fails: what was written cannot be made safe on it")
             }
@@ -82,11 +85,14 @@ pub(super) fn explain(error: Error, conn: Option<&Connection>, database: &Path) 
     let Cause::System(code) = error.cause else {
         return error;
     };
+    // Of a connection that was not made, this is all that is left.
+    let last = io::Error::last_os_error();
     let said = match code & 0xff {
-        ffi::SQLITE_IOERR | ffi::SQLITE_CANTOPEN => conn
-            .and_then(sys::sqlite_errno)
-            .map(|why| why.to_string())
-            .or_else(|| refused(database)),
+        ffi::SQLITE_IOERR | ffi::SQLITE_CANTOPEN => match conn {
+            Some(conn) => sys::sqlite_errno(conn).map(|why| why.to_string()),
+            None => refused(database)
+                .or_else(|| (last.raw_os_error() != Some(0)).then(|| last.to_string())),
+        },
         ffi::SQLITE_READONLY | ffi::SQLITE_PERM | ffi::SQLITE_AUTH => refused(database),
         _ => None,
     };
@@ -101,7 +107,7 @@ pub(super) fn explain(error: Error, conn: Option<&Connection>, database: &Path) 
     }
 }
 
-/// Which of the database's files the system does not let this process write.
+/// Which of the database's files the system does not let this process use, and why.
 fn refused(database: &Path) -> Option<String> {
     let folder = database.parent().map(Path::to_owned);
     let files = [
@@ -111,7 +117,7 @@ fn refused(database: &Path) -> Option<String> {
         ("its -shm file", Some(beside_path(database, "shm"))),
     ];
     files.into_iter().find_map(|(name, path)| {
-        let why = sys::writable(&path?).err()?;
+        let why = sys::usable(&path?).err()?;
         (why.kind() != io::ErrorKind::NotFound).then(|| format!("{name}: {why}"))
     })
 }

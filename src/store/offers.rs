@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 use super::cursors::CursorRow;
 use super::values::{only, rows};
 use super::{Tx, fault};
-use crate::contract::{Error, Result};
+use crate::contract::{Error, MAX_NUMBER, Result};
 use crate::key::Session;
 
 /// A wake that a transaction raised.
@@ -38,13 +38,15 @@ pub(crate) struct Handle {
 
 /// Raises a wake: gives it its number, and has it handed on after the commit.
 pub(crate) fn raise(tx: &Tx<'_>, watcher: &str, target: &Session) -> Result<u64> {
+    // Read before it is counted up: SQLite would count up from anything.
+    let number = last_wake(tx.conn)? + 1;
+    if number > MAX_NUMBER.unsigned_abs() {
+        return Err(Error::damaged("there is no number left for a wake"));
+    }
     tx.conn
-        .prepare_cached(
-            "UPDATE session_aware_counters SET value = value + 1 WHERE name = 'last_wake'",
-        )
-        .and_then(|mut update| update.execute([]))
+        .prepare_cached("UPDATE session_aware_counters SET value = ?1 WHERE name = 'last_wake'")
+        .and_then(|mut update| update.execute([number as i64]))
         .map_err(fault)?;
-    let number = last_wake(tx.conn)?;
     tx.raised.borrow_mut().push(Raised {
         number,
         watcher: watcher.to_owned(),

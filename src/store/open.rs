@@ -157,10 +157,27 @@ impl Files {
         self.main == other.main
     }
 
-    /// Whether the log of `old` is here, or none: nobody else has begun another.
-    pub(super) fn has_no_other_log(self, old: Files) -> bool {
-        self.wal.is_none() || self.wal == old.wal
+    /// What became of the log of `old`, whose connection is the asker's.
+    pub(super) fn log_of(self, old: Files) -> Log {
+        if self.wal.is_some() && self.wal != old.wal {
+            Log::Another
+        } else if self.wal.is_some() && self.shm.is_some() && self.shm != old.shm {
+            Log::Taken
+        } else {
+            Log::Own
+        }
     }
+}
+
+/// What became of a log when its files were removed or replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Log {
+    /// Nobody has begun to use what is here now.
+    Own,
+    /// Somebody goes on with it, having read all of it.
+    Taken,
+    /// Somebody has begun another.
+    Another,
 }
 
 /// The connections of this process, by the files they are on.

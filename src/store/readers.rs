@@ -60,11 +60,12 @@ impl Readers {
             conn.prepare_cached("BEGIN")
                 .and_then(|mut begin| begin.execute([]))
                 .map_err(fault)?;
-            let read = work(conn);
+            // What fails half-way is rolled back when the connection is given back.
+            let read = work(conn)?;
             conn.prepare_cached("COMMIT")
                 .and_then(|mut commit| commit.execute([]))
                 .map_err(fault)?;
-            read
+            Ok(read)
         })
     }
 

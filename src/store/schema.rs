@@ -11,9 +11,10 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior};
 
 use super::fault;
+use super::values::{first, only};
 use crate::contract::{Error, Result};
 
 /// "AwSe", in the database's header.
@@ -56,32 +57,44 @@ fn examine(conn: &Connection) -> Result<Found> {
     let id: i32 = conn
         .query_row("PRAGMA application_id", [], |row| row.get(0))
         .map_err(fault)?;
-    let tables: i64 = conn
-        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+    let pages: i64 = conn
+        .query_row("PRAGMA page_count", [], |row| row.get(0))
         .map_err(fault)?;
-    if tables == 0 && id == 0 {
-        return Ok(Found::Empty);
+    let (tables, own) = only(
+        conn,
+        "SELECT count(*), count(*) FILTER (WHERE name = 'session_aware_schema') FROM sqlite_schema",
+        [],
+        |row| Ok((row.number(0)?, row.number(1)?)),
+    )?;
+    match (tables, id) {
+        // What is more than one page was not always empty.
+        (0, 0) if pages <= 1 => return Ok(Found::Empty),
+        (0, 0 | APPLICATION_ID) => return Err(Error::damaged("the list of its tables is empty")),
+        (_, APPLICATION_ID) => {}
+        _ if own > 0 => {
+            return Err(Error::damaged(
+                "its tables are this library's and its head is not",
+            ));
+        }
+        _ => {
+            return Err(Error::invalid(
+                "database",
+                "the file is another program's SQLite database",
+            ));
+        }
     }
-    if id != APPLICATION_ID {
-        return Err(Error::invalid(
-            "database",
-            "the file is another program's SQLite database",
-        ));
-    }
-    let version = conn
-        .query_row(
-            "SELECT major, minor FROM session_aware_schema ORDER BY major DESC, minor DESC LIMIT 1",
-            [],
-            |row| {
-                Ok(Found::Ours {
-                    major: row.get(0)?,
-                    minor: row.get(1)?,
-                })
-            },
-        )
-        .optional()
-        .map_err(fault)?;
-    version.ok_or_else(|| Error::storage("the database holds no schema version"))
+    let version = first(
+        conn,
+        "SELECT major, minor FROM session_aware_schema ORDER BY major DESC, minor DESC LIMIT 1",
+        [],
+        |row| {
+            Ok(Found::Ours {
+                major: row.any(0)?,
+                minor: row.any(1)?,
+            })
+        },
+    )?;
+    version.ok_or_else(|| Error::damaged("it holds no schema version"))
 }
 
 fn refuse_newer(major: u32, minor: u32) -> Result<()> {

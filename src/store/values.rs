@@ -181,7 +181,9 @@ fn public(json: String) -> Option<PublicPayload> {
     ) -> std::result::Result<Option<T>, D::Error> {
         T::deserialize(from).map(Some)
     }
-    let shape: Shape = serde_json::from_str(&json).ok()?;
+    // A struct is read from a list too.
+    let is_object = json.starts_with('{');
+    let shape: Shape = serde_json::from_str(&json).ok().filter(|_| is_object)?;
     let of_type = shape.channel.is_none_or(|channel| {
         !channel.is_empty()
             && channel.chars().count() <= CHANNEL_CHARS

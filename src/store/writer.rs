@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use super::alive::Turn;
 use super::faults::{Health, explain, fault};
 use super::offers::Raised;
-use super::open::{self, Files, OpenFile, Place};
+use super::open::{self, Files, Log, OpenFile, Place};
 use super::power::Moves;
 use super::readers::Readers;
 use super::steps::Step;
@@ -246,8 +246,11 @@ impl Writer {
         };
         // Damaged files are left as they are, and so are those of others.
         let is_own = self.place.files() == Ok(open.files);
+        if !is_own || self.health.damage(open.files).is_some() {
+            return;
+        }
         open.mend();
-        if is_own && self.health.damage(open.files).is_none() && !open.keeps_log() {
+        if !open.keeps_log() {
             open.close_and_tidy();
         }
     }
@@ -464,17 +467,17 @@ impl Writer {
         } else {
             "the database file was replaced"
         };
-        if damaged {
-            log::warn!(target: "store", "{what}: it is opened anew");
-        } else if !now.has_no_other_log(old) {
-            log::error!(target: "store", "{what}: it is opened anew, and what lay only in the log that was here is lost");
-        } else {
+        let lost = match now.log_of(old) {
+            _ if damaged => None,
+            Log::Taken => None,
             // Into the file it belongs to, wherever that is now.
-            match open.empty_log() {
-                Ok(()) => log::warn!(target: "store", "{what}: it is opened anew"),
-                Err(error) => {
-                    log::error!(target: "store", "{what}: it is opened anew, and what lay only in its log is lost: {error}");
-                }
+            Log::Own => open.empty_log().err().map(|error| error.message),
+            Log::Another => Some("another log is in its place".to_owned()),
+        };
+        match lost {
+            None => log::warn!(target: "store", "{what}: it is opened anew"),
+            Some(why) => {
+                log::error!(target: "store", "{what}: it is opened anew, and what lay only in its log is lost: {why}");
             }
         }
         (old, damaged)
