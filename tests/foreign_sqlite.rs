@@ -258,7 +258,7 @@ fn another_sqlite_on_the_database_is_told_in_the_log_and_cuts_nothing() {
         Connection::open(&database)
             .unwrap()
             .query_row("SELECT count(*) FROM session_state_events", [], |row| {
-                row.get::<_, u64>(0)
+                row.get::<_, i64>(0)
             })
             .unwrap()
     };
