@@ -59,6 +59,43 @@ pub(crate) fn spawn<T: Send + 'static>(
     })
 }
 
+/// Whether this thread's own values of the library are gone already, as when a
+/// destructor of the host's calls: then the standard library refuses to say
+/// which thread this is, and whoever asks panics.
+pub(crate) fn thread_is_ending() -> bool {
+    struct Last;
+    impl Drop for Last {
+        fn drop(&mut self) {}
+    }
+    thread_local! {
+        /// Goes with the others, since it has a destructor.
+        static LAST: Last = const { Last };
+    }
+    LAST.try_with(|_| ()).is_err()
+}
+
+/// Runs `call` on a thread of its own, and waits for it. It must not panic.
+pub(crate) fn on_another_thread<T>(call: impl FnOnce() -> T) -> io::Result<T> {
+    struct Lent<V>(V);
+    // SAFETY: only one of the two threads uses it at a time, see below.
+    unsafe impl<V> Send for Lent<V> {}
+    impl<V> Lent<V> {
+        fn take(self) -> V {
+            self.0
+        }
+    }
+    let call = Lent(call);
+    let thread = with_signals_blocked(|| {
+        let builder = std::thread::Builder::new().name("aware-call".to_owned());
+        // SAFETY: this thread does nothing but wait until the other has ended, so
+        // what `call` borrows is there all the while, and nobody else uses it.
+        unsafe { builder.spawn_unchecked(move || Lent((call.take())())) }
+    })?;
+    let done = thread.join();
+    done.map(Lent::take)
+        .map_err(|_| io::Error::other("the call panicked"))
+}
+
 /// A non-blocking pipe that no child process inherits: its read and its write end.
 pub(crate) struct Pipe {
     read: File,

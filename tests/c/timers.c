@@ -75,11 +75,15 @@ static void a_wait_is_as_long_as_it_was_asked_to_be(aware_t *handle)
     CHECK(now_ms() - began >= 200);
 }
 
-static void a_file_is_read_to_its_end(aware_t *handle)
+static void a_file_is_read_to_its_end(const char *database)
 {
+    /* Nothing is read before the scan. */
+    char *config = text("{\"database\":\"%s\",\"monitor\":{\"enabled\":false}}", database);
+    aware_t *handle = NULL;
     FILE *file = fopen("s.jsonl", "w");
     char *request = text("{\"sessionKey\":\"agent:main:up\",\"catalog\":\"claude\",\"source\":\"s.jsonl\",\"baseline\":"
                          "\"start\"}");
+    CHECK(aware_open(config, &handle, NULL) == AWARE_OK);
     CHECK(file != NULL);
     for (int row = 0; row < ROWS; row++) {
         CHECK(fprintf(file, "{\"type\":\"user\",\"uuid\":\"u-%d\",\"origin\":{\"kind\":\"human\"},\"message\":{\"role\":"
@@ -90,8 +94,9 @@ static void a_file_is_read_to_its_end(aware_t *handle)
     ANSWERS(aware_watch, handle, WATCH(MANAGER, "agent:main:up"), AWARE_OK, "\"watched\":true");
     ANSWERS(aware_adopt, handle, request, AWARE_OK, "\"linked\":true");
     CHECK(NUMBER(aware_scan, handle, "{}", "humanTurns") == ROWS);
-    ANSWERS(aware_release, handle, "{\"sessionKey\":\"agent:main:up\"}", AWARE_OK, "\"released\":true");
+    CHECK(aware_close(handle) == AWARE_OK);
     free(request);
+    free(config);
 }
 
 static void opening_and_closing_go_through(const char *path)
@@ -103,7 +108,7 @@ static void opening_and_closing_go_through(const char *path)
     }
 }
 
-static void all_of_it(int flags, const char *database, const char *copies, const char *opened)
+static void all_of_it(int flags, const char *database, const char *copies, const char *opened, const char *read)
 {
     aware_t *handle;
     int before = handled;
@@ -111,8 +116,8 @@ static void all_of_it(int flags, const char *database, const char *copies, const
     handle = open_at(database);
     every_verb_answers(handle, copies);
     a_wait_is_as_long_as_it_was_asked_to_be(handle);
-    a_file_is_read_to_its_end(handle);
     CHECK(aware_close(handle) == AWARE_OK);
+    a_file_is_read_to_its_end(read);
     opening_and_closing_go_through(opened);
     CHECK(handled - before > 10);
 }
@@ -121,7 +126,7 @@ int main(int argc, char **argv)
 {
     start(argc, argv);
     start_other_watchdog();
-    all_of_it(0, "interrupted.db", "one", "opened-one.db");
-    all_of_it(SA_RESTART, "restarted.db", "two", "opened-two.db");
+    all_of_it(0, "interrupted.db", "one", "opened-one.db", "read-one.db");
+    all_of_it(SA_RESTART, "restarted.db", "two", "opened-two.db", "read-two.db");
     return 0;
 }

@@ -267,6 +267,10 @@ impl Open {
         }
         let shape = Shape::of(&conn)?;
         used.guard_shm();
+        let mode: String = conn.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+        if mode == "wal" {
+            used.guard_log();
+        }
         let facts = Facts::of(&shape);
         Ok(Open {
             conn,
