@@ -44,7 +44,7 @@ pub(crate) fn uptime_ms() -> i64 {
     };
     // SAFETY: the call fills `now`, which is a timespec; this clock is always there.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
-    now.tv_sec as i64 * 1_000 + now.tv_nsec as i64 / 1_000_000
+    now.tv_sec * 1_000 + now.tv_nsec / 1_000_000
 }
 
 /// Starts a named library thread: all signals blocked, its panics kept from the host.
