@@ -5,6 +5,9 @@ use std::time::SystemTime;
 
 use super::*;
 
+/// From where to where a notice tells, and which process drained it.
+type Span = (u64, u64, usize);
+
 const PROCESSES: usize = 4;
 const PAIRS: usize = 3;
 const TURNS: usize = 40;
@@ -67,7 +70,7 @@ pub fn every_notice_goes_to_exactly_one_drain() {
     for (child, _) in &mut children {
         child.stdin.take().unwrap().write_all(b"\n").unwrap();
     }
-    let mut spans: BTreeMap<(String, String), Vec<(u64, u64, usize)>> = BTreeMap::new();
+    let mut spans: BTreeMap<(String, String), Vec<Span>> = BTreeMap::new();
     let mut by_process = [0; PROCESSES];
     for (at, (child, lines)) in children.iter_mut().enumerate() {
         for line in lines.lines() {
