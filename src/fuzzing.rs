@@ -9,8 +9,11 @@ use crate::key::{Session, Watcher, agent_of, is_subagent};
 use crate::upstream::fuzzing;
 use crate::watch::{cursor, notice};
 
+/// The body of a target.
+pub type Target = fn(&[u8]);
+
 /// The name and the body of each target.
-pub const TARGETS: [(&str, fn(&[u8])); 8] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("claude", fuzzing::claude),
     ("codex", fuzzing::codex),
     ("pi", fuzzing::pi),
