@@ -23,7 +23,7 @@ INCLUDEDIR ?= $(PREFIX)/include
 
 export SESSION_AWARENESS_LIB := $(CURDIR)/$(LIBRARY)
 
-.PHONY: install wheel npm test-install demo live test build lint test-rust test-python test-node test-examples conformance bench header clean
+.PHONY: install wheel npm test-install demo live test build lint test-rust test-python test-node test-examples conformance bench header clean models soak soak-short sanitize torture fuzz corruption
 
 demo: build
 	$(PYTHON) examples/gateway.py
@@ -33,19 +33,45 @@ demo: build
 live: build
 	$(PYTHON) tests/live/live.py --shared $(SHARED) $(LIVE)
 
-test: lint test-rust test-python test-node test-examples test-install conformance
+test: lint test-rust models test-python test-node test-examples test-install conformance soak-short
 
+# What is linked with it asks for it by its ABI's name.
 build:
 	$(CARGO) build --release --locked
+	ln -sf libsession_awareness.so $(LIBRARY).$(ABI)
 
 lint:
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --lib
 
+# More damaged files than `make test` has time for; SEEDS says how many.
+corruption:
+	AWARE_CORRUPTION_SEEDS=$(or $(SEEDS),1000) $(CARGO) test --locked --test disk -- corruption
+
 # Without the variable: these tests are of the library cargo builds beside them.
 test-rust:
 	env -u SESSION_AWARENESS_LIB $(CARGO) test --locked
+
+# Leader, followers, wakes and closing under many orders of their threads;
+# ORDERS=20 for twenty times as many.
+models:
+	env -u SESSION_AWARENESS_LIB $(CARGO) test --locked --lib --features models race_tests
+
+# Sixteen threads over every verb, with flat memory. See tests/soak.
+SOAK_SECONDS ?= 600
+soak: build
+	mkdir -p build
+	$(CC) -std=c11 -D_GNU_SOURCE -Wall -Wextra -pthread -Iinclude tests/soak/soak.c \
+	  -o build/soak -Ltarget/release -Wl,-rpath,$(CURDIR)/target/release -lsession_awareness
+	folder=$$(mktemp -d) && build/soak $$folder $(SOAK_SECONDS) && rm -r $$folder
+
+soak-short:
+	$(MAKE) soak SOAK_SECONDS=20
+
+# The tests under ThreadSanitizer, and under AddressSanitizer with LeakSanitizer.
+sanitize:
+	tests/sanitize/run.sh
 
 $(VENV)/ready: bindings/python/requirements-dev.txt
 	$(PYTHON) -m venv $(VENV)
@@ -118,9 +144,29 @@ test-install: build $(STATIC) wheel npm
 	$(PYTHON) tests/install/c.py
 	$(PYTHON) tests/install/wheel.py
 	$(PYTHON) tests/install/npm.py
+# What `make test` does in a minute, at length and on the release build.
+torture:
+	env -u SESSION_AWARENESS_LIB TORTURE_KILLS=500 TORTURE_POINTS=800 TORTURE_FAULTS=300 \
+	  $(CARGO) test --release --locked --test torture
 
 bench:
 	$(CARGO) bench --locked
+
+# Coverage-guided fuzzing, FUZZ_TIME seconds a target: needs a nightly toolchain and
+# `cargo install cargo-fuzz`. What it finds goes to fuzz/artifacts: put it into the
+# target's corpus under a name that says what it is. `make test` runs every corpus.
+FUZZ    := claude codex pi opencode opencode_file tail cursor key verbs
+FUZZ_TIME ?= 120
+fuzz:
+	@if $(CARGO) +nightly fuzz --version >/dev/null 2>&1; then \
+	  for target in $(FUZZ); do \
+	    mkdir -p fuzz/found/$$target; \
+	    $(CARGO) +nightly fuzz run $$target fuzz/found/$$target fuzz/corpus/$$target -- \
+	      -max_total_time=$(FUZZ_TIME) -timeout=60 -rss_limit_mb=4096 -max_len=65536 || exit 1; \
+	  done; \
+	else \
+	  echo "left out: fuzzing, there is no nightly toolchain with cargo-fuzz"; \
+	fi
 
 header:
 	BLESS=1 $(CARGO) test --locked --test header

@@ -1,8 +1,15 @@
-//! Link flags of the shared library. Nothing is generated here: the header is
+//! Link flags of the shared library, and whether it is built for
+//! ThreadSanitizer. Nothing is generated here: the header is
 //! committed and a test compares it with the source.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rustc-check-cfg=cfg(tsan)");
+    if std::env::var("CARGO_CFG_SANITIZE")
+        .is_ok_and(|list| list.split(',').any(|one| one == "thread"))
+    {
+        println!("cargo:rustc-cfg=tsan");
+    }
     let os = std::env::var("CARGO_CFG_TARGET_OS").unwrap_or_default();
     if os == "linux" {
         // Library threads and thread-locals must outlive a host's dlclose.

@@ -26,6 +26,10 @@
  *              the handle stays usable. NULL, bad UTF-8 and bad JSON are
  *              `invalid_argument`; a handle that is closed or was never open
  *              is `closed`.
+ *   Busy       What writes waits for the write of another process, at most for
+ *              `busyTimeoutMs`; a call that comes during such a wait of other
+ *              calls waits twice as long at most. Then it is `busy`, and nothing
+ *              of it was done. So is aware_open. Reads wait for nobody's write.
  *   fork       A handle taken across fork() answers `closed` in the child. A
  *              child whose parent had handles open at the fork can open none
  *              itself (`unsupported`), since SQLite's locks do not survive a
@@ -40,9 +44,13 @@
  *              be on a local disk: NFS, SMB and 9p are refused. Beside it lie
  *              DATABASE-wal and -shm (SQLite's), DATABASE-wake and
  *              DATABASE-handle-N (the library's), all with mode 0600.
- *              The same holds for an OpenCode store (opencode.db) that a session
- *              was adopted from: reading it in this process with another SQLite
- *              can end the process by SIGBUS. Read it in a child process.
+ *              What the system shows of it is said in the log, as a warning: a
+ *              second SQLite that has the file mapped (every ten seconds it is
+ *              looked for, and when a handle is opened), and locks that are gone.
+ *              Reading the store of an adopted session (opencode.db) with another
+ *              SQLite in this process drops the library's locks on it too, so
+ *              that it may read it half written, and read it again: better do so
+ *              in a child process.
  *   Static     The static library contains SQLite's own symbols (sqlite3_*):
  *              link it into no program that has another SQLite.
  *
@@ -78,12 +86,18 @@
 #define AWARE_NOT_FOUND 2
 
 /**
- * `storage`: the database could not be read or written.
+ * `storage`: the database could not be read or written; the message says why. Reads go on where they can, and
+ * writing goes on by itself when the fault has passed: a full disk has room again, the file is at its path
+ * again, or another is (which is then used). Where the file holds what this library never wrote, the
+ * handle writes nothing more to it, not even at aware_close, until it is opened anew or another file is
+ * at the path; other handles and processes find out for themselves. A damaged file is never mended or
+ * replaced by the library.
  */
 #define AWARE_STORAGE 3
 
 /**
- * `busy`: the call cannot be carried out from inside this callback.
+ * `busy`: another process held the database for longer than `busyTimeoutMs`, or the call cannot be
+ * carried out from inside this callback. Nothing was done.
  */
 #define AWARE_BUSY 4
 
@@ -148,10 +162,10 @@ const char *aware_version(void);
  * `{"opened": true, "abiVersion", "version"}` or the error; it may be NULL.
  *
  * Any thread. Blocks for as long as another process migrates or writes, at
- * most `busyTimeoutMs` each. The handle is closed with aware_close, the reply
+ * most `busyTimeoutMs` for each of both. The handle is closed with aware_close, the reply
  * freed with aware_string_free. Errors: invalid_argument, not_found (no file,
  * and none is to be made), unsupported (made by a newer version; a network
- * file system; a child of fork whose parent had handles open), storage, internal.
+ * file system; a child of fork whose parent had handles open), storage, busy, internal.
  */
 int32_t aware_open(const char *config_json, aware_t **handle, char **reply);
 
@@ -160,7 +174,8 @@ int32_t aware_open(const char *config_json, aware_t **handle, char **reply);
  * blocked aware_wait_wakes (it answers `closed`), stops and joins the
  * handle's threads.
  *
- * Any thread. Blocks until that is done. Answers AWARE_OK; AWARE_CLOSED for a
+ * Any thread. Blocks until that is done: at most two seconds for what hangs in an agent's file, and
+ * four times `busyTimeoutMs` when another process holds the database. Answers AWARE_OK; AWARE_CLOSED for a
  * handle that is NULL, closed already or was never open; AWARE_BUSY, closing
  * nothing, from inside the handle's own wake callback.
  */
@@ -218,8 +233,8 @@ void aware_set_log_callback(aware_log_callback callback, void *user, int32_t max
  * event with `"duplicate": true`; `{"recorded": false, "reason": "unwatched"}`; for a batch
  * `{"results": [...]}`; with `"wait": false` `{"queued": true}` or `{"queued": false, "reason": "full"}`.
  *
- * Blocks: until the commit; with `"wait": false` never. Errors: invalid_argument, storage (logged and
- * counted in stats), closed, unsupported (read only), internal. A failing record must not fail the
+ * Blocks: until the commit; with `"wait": false` never. Errors: invalid_argument, storage and busy (logged
+ * and counted in stats), closed, unsupported (read only), internal. A failing record must not fail the
  * turn that caused it.
  *
  * Any thread. The reply is freed with aware_string_free.
@@ -245,7 +260,7 @@ int32_t aware_state_versions(aware_t *handle, const char *request_json, char **r
  * "notifyKinds"?: [kind]}`. Reply: `{"watched": true, "created": true|false, "stateVersion"}`, or
  * `{"watched": false, "reason": "self"|"unqualified_watcher"}`.
  *
- * Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+ * Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only), internal.
  *
  * Any thread. The reply is freed with aware_string_free.
  */
@@ -258,11 +273,13 @@ int32_t aware_watch(aware_t *handle,
  *
  * Request: `{"watcherSessionKey", "targetSessionKey", "targetAgentId"?}`. Reply: `{"unwatched": true|false}`.
  *
- * Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+ * Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only), internal.
  *
  * Any thread. The reply is freed with aware_string_free.
  */
-int32_t aware_unwatch(aware_t *handle, const char *request_json, char **reply_json);
+int32_t aware_unwatch(aware_t *handle,
+                      const char *request_json,
+                      char **reply_json);
 
 /**
  * Lists watches, by watcher, then target agent and key.
@@ -282,22 +299,26 @@ int32_t aware_watches(aware_t *handle, const char *request_json, char **reply_js
  *
  * Request: `{"sessionKey"}`. Reply: `{"removedWatches": n}`.
  *
- * Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+ * Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only), internal.
  *
  * Any thread. The reply is freed with aware_string_free.
  */
-int32_t aware_session_reset(aware_t *handle, const char *request_json, char **reply_json);
+int32_t aware_session_reset(aware_t *handle,
+                            const char *request_json,
+                            char **reply_json);
 
 /**
  * Forgets a session: its events, its version, and every watch it has a part in.
  *
  * Request: `{"sessionKey", "agentId"?}`. Reply: `{"deleted": true|false}`.
  *
- * Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+ * Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only), internal.
  *
  * Any thread. The reply is freed with aware_string_free.
  */
-int32_t aware_session_delete(aware_t *handle, const char *request_json, char **reply_json);
+int32_t aware_session_delete(aware_t *handle,
+                             const char *request_json,
+                             char **reply_json);
 
 /**
  * Takes a watcher's open notices, oldest first.
@@ -306,8 +327,8 @@ int32_t aware_session_delete(aware_t *handle, const char *request_json, char **r
  * [{"text", "targetSessionKey", "targetAgentId", "changesSince", "notified", "contextKey"}], "more": false}`.
  * With `"ack": false` the notices stay open, with the same text, until aware_ack_notices.
  *
- * Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only, unless
- * `ack` is false), internal.
+ * Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only,
+ * unless `ack` is false), internal.
  *
  * Any thread. The reply is freed with aware_string_free.
  */
@@ -319,11 +340,13 @@ int32_t aware_drain_notices(aware_t *handle, const char *request_json, char **re
  * Request: `{"watcherSessionKey", "notices": [{"targetSessionKey", "targetAgentId"?, "notified"}]}`, at most
  * 1,000. Reply: `{"acknowledged": n, "reopened": n}`. Repeating one changes nothing.
  *
- * Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+ * Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only), internal.
  *
  * Any thread. The reply is freed with aware_string_free.
  */
-int32_t aware_ack_notices(aware_t *handle, const char *request_json, char **reply_json);
+int32_t aware_ack_notices(aware_t *handle,
+                          const char *request_json,
+                          char **reply_json);
 
 /**
  * Waits for wakes and takes them.
@@ -402,7 +425,7 @@ int32_t aware_backup(aware_t *handle,
  * Request: `{}`. Reply: `{"prunedEvents": n, "prunedCursors": n}`.
  *
  * Blocks: until all is pruned, in steps between which others write. Errors: invalid_argument, storage,
- * closed, unsupported (read only), internal.
+ * busy, closed, unsupported (read only), internal.
  *
  * Any thread. The reply is freed with aware_string_free.
  */
@@ -429,16 +452,21 @@ int32_t aware_tool_schemas(aware_t *handle,
 /**
  * Counters of the handle and its database.
  *
- * Request: `{}`. Reply: `{"events", "sessions", "watches", "links", "pending", "failedAppends", "shedEvents",
- * "queuedEvents", "queuedWakes", "schemaVersion", "database", "databaseBytes", "walBytes", "version",
+ * Request: `{}`. Reply: `{"events", "sessions", "watches", "links", "pending", "failedAppends", "storageFaults",
+ * "lastFault"?, "unreadable"?, "damaged": true|false, "damage"?, "shedEvents", "queuedEvents", "queuedWakes", "schemaVersion", "database", "databaseBytes", "walBytes", "version",
  * "fileEvents": "full"|"partial"|"off", "watchedFolders", "unwatchedFolders", "scans": {catalog: {"passes",
- * "lastPassMs", "lagMs"}}}`.
+ * "lastPassMs", "lagMs"}}}`. `storageFaults` counts how often the handle, its background too, could not
+ * read or write the database since it was opened, and `lastFault` says why the last time. It answers while
+ * the database cannot be read: then `unreadable` says why, and what is counted in the database (`events` to
+ * `pending`, `schemaVersion`) is what it was the last time. `damaged`: see the storage error; `damage` says what.
  *
- * Blocks: for a read. Errors: invalid_argument, storage, closed, internal.
+ * Blocks: for a read. Errors: invalid_argument, closed, internal.
  *
  * Any thread. The reply is freed with aware_string_free.
  */
-int32_t aware_stats(aware_t *handle, const char *request_json, char **reply_json);
+int32_t aware_stats(aware_t *handle,
+                    const char *request_json,
+                    char **reply_json);
 
 /**
  * Links a session to its upstream source, a session of Claude Code, Codex, OpenCode or Pi on disk,
@@ -454,7 +482,7 @@ int32_t aware_stats(aware_t *handle, const char *request_json, char **reply_json
  * position; another one begins anew.
  *
  * Blocks: for as long as it takes to read the source once, with baseline `now`. Errors:
- * invalid_argument, not_found (the source), storage, closed, unsupported (read only), internal.
+ * invalid_argument, not_found (the source), storage, busy, closed, unsupported (read only), internal.
  *
  * Any thread. The reply is freed with aware_string_free.
  */
@@ -465,11 +493,13 @@ int32_t aware_adopt(aware_t *handle, const char *request_json, char **reply_json
  *
  * Request: `{"sessionKey", "agentId"?}`. Reply: `{"released": true|false}`.
  *
- * Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+ * Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only), internal.
  *
  * Any thread. The reply is freed with aware_string_free.
  */
-int32_t aware_release(aware_t *handle, const char *request_json, char **reply_json);
+int32_t aware_release(aware_t *handle,
+                      const char *request_json,
+                      char **reply_json);
 
 /**
  * Lists the upstream links, by session key and agent.
@@ -503,8 +533,8 @@ int32_t aware_discover(aware_t *handle, const char *request_json, char **reply_j
  * "commands", "shells", "message"?}]}`, by session key and agent. Each call that finds a source gone is a
  * miss; the third in a row records `upstream_missing` and ends the link.
  *
- * Blocks: for as long as it takes to read what is new. Errors: invalid_argument, storage, closed (also
- * when the handle is closed meanwhile), unsupported (read only), internal.
+ * Blocks: for as long as it takes to read what is new. Errors: invalid_argument, storage, busy, closed
+ * (also when the handle is closed meanwhile), unsupported (read only), internal.
  *
  * Any thread. The reply is freed with aware_string_free.
  */
@@ -518,11 +548,13 @@ int32_t aware_scan(aware_t *handle, const char *request_json, char **reply_json)
  * every process on the database, and ends with the handle that set it, or its process; the reply
  * says whether the session is run now, by this handle's mark or another's.
  *
- * Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+ * Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only), internal.
  *
  * Any thread. The reply is freed with aware_string_free.
  */
-int32_t aware_set_run_active(aware_t *handle, const char *request_json, char **reply_json);
+int32_t aware_set_run_active(aware_t *handle,
+                             const char *request_json,
+                             char **reply_json);
 
 /**
  * Says what the host itself is about to send to an upstream session, so that it is not taken for
@@ -531,11 +563,13 @@ int32_t aware_set_run_active(aware_t *handle, const char *request_json, char **r
  * Request: `{"sessionKey", "agentId"?, "text"}`. Reply: `{"remembered": true}`. Kept is a keyed hash of the
  * text, white space collapsed; of a session the newest 10.
  *
- * Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+ * Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only), internal.
  *
  * Any thread. The reply is freed with aware_string_free.
  */
-int32_t aware_own_message(aware_t *handle, const char *request_json, char **reply_json);
+int32_t aware_own_message(aware_t *handle,
+                          const char *request_json,
+                          char **reply_json);
 
 /**
  * Hands over an upstream's rows that the host read on another machine, or says that it found the

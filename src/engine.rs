@@ -3,7 +3,6 @@
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,12 +21,18 @@ use crate::contract::{
 use crate::files::{self, Group, Subscription};
 use crate::key::{self, Session};
 use crate::log::{self as signals, Draft, Limits};
-use crate::store::{Options, QUEUE_EVENTS, Store, Tx, cursors, events, links, lock, schema};
+use crate::sharing::Danger;
+use crate::store::{
+    Clock, Options, QUEUE_EVENTS, Steps, Store, Tx, cursors, events, links, lock, schema,
+};
+use crate::sync::{Arc, Condvar, Mutex, wait, wait_up_to};
 use crate::upstream::{Monitor, Room, Settings, discover, verbs};
 use crate::{signal, sys, watch};
 
 /// How often other processes' commits are looked for, beside file events.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often it is looked whether something else in the process endangers the database.
+const DANGER_EVERY: Duration = Duration::from_secs(10);
 /// How long closing waits for what is stuck in an agent's file.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often old events and cursors are pruned.
@@ -79,7 +84,19 @@ struct Inner {
     calls: Calls,
     failed_appends: AtomicU64,
     shed_events: AtomicU64,
+    /// What the database held when `stats` last read it.
+    counts: Mutex<Counts>,
     threads: Mutex<Threads>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    /// Events and sessions.
+    log: (u64, u64),
+    /// Watches, and those of them that are pending.
+    cursors: (u64, u64),
+    links: u64,
+    schema: String,
 }
 
 #[derive(Default)]
@@ -138,15 +155,11 @@ impl Calls {
         while count.all > 0 {
             let left = deadline.saturating_duration_since(Instant::now());
             if count.all > count.upstream {
-                count = self
-                    .ended
-                    .wait(count)
-                    .unwrap_or_else(PoisonError::into_inner);
+                count = wait(&self.ended, count);
             } else if left.is_zero() {
                 return;
             } else {
-                let waited = self.ended.wait_timeout(count, left);
-                count = waited.unwrap_or_else(PoisonError::into_inner).0;
+                count = wait_up_to(&self.ended, count, left);
             }
         }
     }
@@ -168,8 +181,13 @@ impl Awareness {
     ///
     /// Errors: `invalid_argument` (the config), `not_found` (no file and
     /// `create` is false, or `readOnly`), `unsupported` (a database of a newer
-    /// major version, a network file system), `storage`.
+    /// major version, a network file system), `storage`, `busy`.
     pub fn open(config: Config) -> Result<Awareness> {
+        Awareness::open_by(config, Clock::default(), Steps::default())
+    }
+
+    /// As [`Awareness::open`], with the time of `clock` and what a test has fail.
+    pub(crate) fn open_by(config: Config, clock: Clock, steps: Steps) -> Result<Awareness> {
         let read_only = config.read_only.unwrap_or(false);
         let limits = Limits::check(config.retention.unwrap_or_default())?;
         let monitor = config.monitor.clone().unwrap_or_default();
@@ -194,6 +212,8 @@ impl Awareness {
             busy_timeout: Duration::from_millis(
                 config.busy_timeout_ms.unwrap_or(5_000).min(i32::MAX as u64),
             ),
+            clock,
+            steps,
         };
         let wakes = Arc::new(watch::Wakes::new(
             &options.path,
@@ -236,6 +256,7 @@ impl Awareness {
                 calls: Calls::default(),
                 failed_appends: AtomicU64::new(0),
                 shed_events: AtomicU64::new(0),
+                counts: Mutex::default(),
                 threads: Mutex::default(),
             }),
         };
@@ -270,7 +291,7 @@ impl Awareness {
 
     /// Records one event and tells its watchers, in one transaction.
     ///
-    /// Errors: `invalid_argument`, `storage` (also logged and counted in
+    /// Errors: `invalid_argument`, `storage` and `busy` (also logged and counted in
     /// [`Stats::failed_appends`]), `closed`, `unsupported` (read only).
     pub fn record(&self, event: NewEvent) -> Result<Recorded> {
         let _call = self.enter()?;
@@ -344,7 +365,7 @@ impl Awareness {
 
     /// Registers a watch, starting at the target's present version.
     ///
-    /// Errors: `invalid_argument`, `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn watch(&self, request: Watch) -> Result<WatchReply> {
         let _call = self.enter()?;
         self.inner.store.write(watch::watch(request)?)
@@ -510,7 +531,7 @@ impl Awareness {
     /// Links a session to its upstream source, and begins to watch that. With
     /// baseline `now` it reads the source to its end first, to know the turns it skips.
     ///
-    /// Errors: `invalid_argument`, `not_found` (the source), `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `not_found` (the source), `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn adopt(&self, request: Adopt) -> Result<Adopted> {
         let _call = self.enter_upstream()?;
         verbs::adopt(&self.inner.room, request)
@@ -518,7 +539,7 @@ impl Awareness {
 
     /// Ends a session's upstream link.
     ///
-    /// Errors: `invalid_argument`, `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn release(&self, request: SessionRef) -> Result<Released> {
         let _call = self.enter()?;
         verbs::release(&self.inner.room, &request)
@@ -554,7 +575,7 @@ impl Awareness {
     /// Says that the host itself runs a session now, or no longer: until then
     /// its source is not read. The mark ends with the handle or its process.
     ///
-    /// Errors: `invalid_argument`, `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn set_run_active(&self, request: SetRunActive) -> Result<RunActive> {
         let _call = self.enter()?;
         verbs::set_run_active(&self.inner.room, &request)
@@ -563,7 +584,7 @@ impl Awareness {
     /// Says what the host itself is about to send to an upstream session, so
     /// that it is not taken for a person's turn. Only a keyed hash of it is kept.
     ///
-    /// Errors: `invalid_argument`, `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn own_message(&self, request: OwnMessage) -> Result<Remembered> {
         let _call = self.enter()?;
         verbs::own_message(&self.inner.room, &request)
@@ -572,16 +593,16 @@ impl Awareness {
     /// Hands over an upstream's rows that the host read on another machine, or
     /// that it found the session gone there.
     ///
-    /// Errors: `invalid_argument`, `not_found` (no link), `storage`, `closed`, `unsupported` (read only).
+    /// Errors: `invalid_argument`, `not_found` (no link), `storage`, `busy`, `closed`, `unsupported` (read only).
     pub fn feed(&self, request: Feed) -> Result<Outcome> {
         let _call = self.enter()?;
         self.inner.writable()?;
         verbs::feed(&self.inner.room, &request)
     }
 
-    /// Counters of the handle and its database.
+    /// Counters of the handle and its database; also while that cannot be read.
     ///
-    /// Errors: `storage`, `closed`.
+    /// Errors: `closed`.
     pub fn stats(&self) -> Result<Stats> {
         let _call = self.enter()?;
         let inner = &self.inner;
@@ -592,26 +613,42 @@ impl Awareness {
         let scanned = inner.room.stats();
         let watched: u64 = scanned.values().map(|stats| stats.watched as u64).sum();
         let unwatched: u64 = scanned.values().map(|stats| stats.unwatched as u64).sum();
-        let ((events, sessions), (watches, pending), links, schema_version) =
-            inner.store.read(|conn| {
-                Ok((
-                    events::counts(conn)?,
-                    cursors::counts(conn)?,
-                    links::count(conn)?,
-                    schema::version(conn)?,
-                ))
-            })?;
+        let counted = inner.store.read(|conn| {
+            Ok(Counts {
+                log: events::counts(conn)?,
+                cursors: cursors::counts(conn)?,
+                links: links::count(conn)?,
+                schema: schema::version(conn)?,
+            })
+        });
+        let (counts, unreadable) = match counted {
+            Ok(counts) => {
+                lock(&inner.counts).clone_from(&counts);
+                (counts, None)
+            }
+            // What the handle itself knows is wanted most when the disk fails.
+            Err(error) if error.code == Code::Storage => {
+                (lock(&inner.counts).clone(), Some(error.message))
+            }
+            Err(error) => return Err(error),
+        };
+        let health = inner.store.report();
         Ok(Stats {
-            events,
-            sessions,
-            watches,
-            links,
-            pending,
+            events: counts.log.0,
+            sessions: counts.log.1,
+            watches: counts.cursors.0,
+            links: counts.links,
+            pending: counts.cursors.1,
+            storage_faults: health.faults,
+            last_fault: health.last,
+            unreadable,
+            damaged: health.damage.is_some(),
+            damage: health.damage,
             failed_appends: inner.failed_appends.load(Ordering::Relaxed),
             shed_events: inner.shed_events.load(Ordering::Relaxed),
             queued_events: inner.store.queued_events() as u64,
             queued_wakes: inner.wakes.queued() as u64,
-            schema_version,
+            schema_version: counts.schema,
             database: path.display().to_string(),
             database_bytes: size(path),
             wal_bytes: size(Path::new(&wal)),
@@ -815,7 +852,7 @@ impl Inner {
 
     fn count_failure<T>(&self, events: u64, outcome: Result<T>) -> Result<T> {
         outcome.inspect_err(|error| {
-            if error.code == Code::Storage || error.code == Code::Internal {
+            if matches!(error.code, Code::Storage | Code::Busy | Code::Internal) {
                 self.failed_appends.fetch_add(events, Ordering::Relaxed);
                 log::error!(target: "log", "{events} events were not recorded: {error}");
             }
@@ -861,8 +898,14 @@ impl Inner {
         stopped: &Receiver<()>,
         heard: Option<Subscription>,
     ) {
-        let mut version = self.store.data_version().ok();
+        let mut version = self.store.data_version().ok().flatten();
+        let mut said = Danger::default();
+        let mut next_danger = Instant::now();
         loop {
+            if Instant::now() >= next_danger {
+                self.tell_danger(&mut said);
+                next_danger = Instant::now() + DANGER_EVERY;
+            }
             let looked = select! {
                 recv(stopped) -> _ => return drop(heard),
                 recv(poked) -> _ => self.wakes.collect(&self.store),
@@ -874,11 +917,25 @@ impl Inner {
         }
     }
 
+    /// Says what endangers the database, each once a handle.
+    fn tell_danger(&self, said: &mut Danger) {
+        let found = self.store.danger();
+        if found.another_sqlite && !said.another_sqlite {
+            said.another_sqlite = true;
+            log::warn!(target: "store", "another copy of SQLite has the database open in this process: neither sees the other's locks, and the file can be corrupted; read it by the library's verbs, or in another process");
+        }
+        if found.locks_dropped && !said.locks_dropped {
+            said.locks_dropped = true;
+            log::warn!(target: "store", "something in this process opened and closed the database file, which dropped the library's locks on it; close all handles on it and open them again");
+        }
+    }
+
     fn look_at_version(&self, version: &mut Option<i64>) -> Result<()> {
         let now = self.store.data_version()?;
-        if version.replace(now) != Some(now) {
+        if now.is_none() || now != *version {
             self.wakes.collect(&self.store)?;
         }
+        *version = now;
         self.wakes.inherit(&self.store)
     }
 }
@@ -908,3 +965,8 @@ fn database_path(given: &str) -> Result<PathBuf> {
     // Symbolic links are followed, so that the files beside it are beside the file itself.
     Ok(path.canonicalize().unwrap_or(path))
 }
+
+#[cfg(test)]
+mod race_tests;
+#[cfg(test)]
+mod time_tests;

@@ -6,12 +6,11 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
 use crate::contract::Catalog;
-use crate::store::lock;
+use crate::sync::{Arc, Mutex, lock};
 use crate::sys::{self, PerProcess};
 
 /// What an event says.

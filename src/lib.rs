@@ -19,10 +19,15 @@ mod backup;
 mod contract;
 mod engine;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod key;
 mod log;
+mod sharing;
 mod signal;
 mod store;
+mod sync;
 mod sys;
 mod tools;
 mod upstream;

@@ -3,11 +3,14 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
+use rusqlite::{Connection, ffi};
 
 /// Runs `start` with all signals blocked on this thread, so that threads made
 /// by it inherit the mask and the host's handlers never run on them.
@@ -32,6 +35,18 @@ pub(crate) fn with_signals_blocked<T>(start: impl FnOnce() -> T) -> T {
     made
 }
 
+/// Milliseconds of a clock that nobody sets, the same for all processes of the
+/// machine: on Linux since it was started, without the time it slept.
+pub(crate) fn uptime_ms() -> i64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the call fills `now`, which is a timespec; this clock is always there.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec * 1_000 + now.tv_nsec / 1_000_000
+}
+
 /// Starts a named library thread: all signals blocked, its panics kept from the host.
 pub(crate) fn spawn<T: Send + 'static>(
     name: &str,
@@ -42,6 +57,43 @@ pub(crate) fn spawn<T: Send + 'static>(
             .name(name.to_owned())
             .spawn(body)
     })
+}
+
+/// Whether this thread's own values of the library are gone already, as when a
+/// destructor of the host's calls: then the standard library refuses to say
+/// which thread this is, and whoever asks panics.
+pub(crate) fn thread_is_ending() -> bool {
+    struct Last;
+    impl Drop for Last {
+        fn drop(&mut self) {}
+    }
+    thread_local! {
+        /// Goes with the others, since it has a destructor.
+        static LAST: Last = const { Last };
+    }
+    LAST.try_with(|_| ()).is_err()
+}
+
+/// Runs `call` on a thread of its own, and waits for it. It must not panic.
+pub(crate) fn on_another_thread<T>(call: impl FnOnce() -> T) -> io::Result<T> {
+    struct Lent<V>(V);
+    // SAFETY: only one of the two threads uses it at a time, see below.
+    unsafe impl<V> Send for Lent<V> {}
+    impl<V> Lent<V> {
+        fn take(self) -> V {
+            self.0
+        }
+    }
+    let call = Lent(call);
+    let thread = with_signals_blocked(|| {
+        let builder = std::thread::Builder::new().name("aware-call".to_owned());
+        // SAFETY: this thread does nothing but wait until the other has ended, so
+        // what `call` borrows is there all the while, and nobody else uses it.
+        unsafe { builder.spawn_unchecked(move || Lent((call.take())())) }
+    })?;
+    let done = thread.join();
+    done.map(Lent::take)
+        .map_err(|_| io::Error::other("the call panicked"))
 }
 
 /// A non-blocking pipe that no child process inherits: its read and its write end.
@@ -215,6 +267,113 @@ impl<T: Default + Sync> PerProcess<T> {
             }
         }
     }
+}
+
+/// Whether this process may read and write at `path`; the error says why not.
+/// Opens nothing: that would drop the process's locks on a database.
+pub(crate) fn usable(path: &Path) -> io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is NUL-terminated and lives for the call.
+    let asked = unsafe {
+        libc::faccessat(
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::R_OK | libc::W_OK,
+            libc::AT_EACCESS,
+        )
+    };
+    match asked {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// What the system said to SQLite when a call on this connection last failed to
+/// read, write or open; `None` when it said nothing.
+pub(crate) fn sqlite_errno(conn: &Connection) -> Option<io::Error> {
+    // SAFETY: the handle is open as long as the connection, which is this thread's for the call.
+    let errno = unsafe { ffi::sqlite3_system_errno(conn.handle()) };
+    (errno != 0).then(|| io::Error::from_raw_os_error(errno))
+}
+
+/// Locks bytes of a file for reading. The lock is the descriptor's, not the
+/// process's: no other open or close of the file drops it, and it is in the way
+/// of this process's own POSIX locks as of any other's.
+pub(crate) fn lock_for_reading(file: &File, bytes: Range<i64>) -> io::Result<()> {
+    set_lock(file, bytes, true)
+}
+
+/// Ends a lock of [`lock_for_reading`].
+pub(crate) fn unlock(file: &File, bytes: Range<i64>) -> io::Result<()> {
+    set_lock(file, bytes, false)
+}
+
+fn set_lock(file: &File, bytes: Range<i64>, held: bool) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: flock is plain data, for which zero is a value.
+        let mut range: libc::flock = unsafe { std::mem::zeroed() };
+        range.l_type = if held { libc::F_RDLCK } else { libc::F_UNLCK } as _;
+        range.l_whence = libc::SEEK_SET as _;
+        range.l_start = bytes.start as _;
+        range.l_len = (bytes.end - bytes.start) as _;
+        // SAFETY: the descriptor is open while `file` is borrowed; the call reads `range`.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &range) } == -1 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (file, bytes, held);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Has every wait of the connection for a lock end after `patience` by the
+/// monotonic clock. SQLite's own waiting adds up the sleeps it asked for, which
+/// the host's signals may have cut short.
+pub(crate) fn wait_for_locks(conn: &Connection, patience: Duration) -> rusqlite::Result<()> {
+    let patience_ms = usize::try_from(patience.as_millis()).unwrap_or(usize::MAX);
+    // SAFETY: the connection is open while it is borrowed. What SQLite keeps is a
+    // function of this library, which is never unloaded, and a number in the
+    // place of a pointer, which nobody follows.
+    let result = unsafe {
+        ffi::sqlite3_busy_handler(
+            conn.handle(),
+            Some(wait_a_little),
+            std::ptr::without_provenance_mut(patience_ms),
+        )
+    };
+    match result {
+        ffi::SQLITE_OK => Ok(()),
+        code => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)),
+    }
+}
+
+/// The longest sleep between two looks at a lock.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Called by SQLite, on the thread that waits, when a lock is taken: `count` is
+/// how often before in this wait. Not 0 means: try again.
+extern "C" fn wait_a_little(patience_ms: *mut libc::c_void, count: libc::c_int) -> libc::c_int {
+    thread_local! {
+        static SINCE: std::cell::Cell<Option<Instant>> = const { std::cell::Cell::new(None) };
+    }
+    let now = Instant::now();
+    if count == 0 {
+        SINCE.set(Some(now));
+    }
+    let waited = SINCE.get().map_or(Duration::ZERO, |since| now - since);
+    let patience = Duration::from_millis(patience_ms.addr() as u64);
+    let Some(left) = patience.checked_sub(waited).filter(|left| !left.is_zero()) else {
+        return 0;
+    };
+    let step = Duration::from_micros(250) * 2u32.pow(count.clamp(0, 10).unsigned_abs());
+    // Goes on sleeping after a signal.
+    std::thread::sleep(step.min(LOOK_AGAIN).min(left));
+    1
 }
 
 /// The name of the network file system `path` is on, where SQLite's

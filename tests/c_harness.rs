@@ -47,11 +47,14 @@ programs! {
     fork
     handles
     header
+    loading
     log_callback
     processes
     resources
     signals
+    thread_ends
     threads
+    timers
     unload
     verbs
     wake_callback

@@ -326,7 +326,7 @@ fn a_reader_reads_while_a_writer_of_another_process_writes() {
         1
     );
     let error = aware.record(human(CHILD)).unwrap_err();
-    assert_eq!(error.code, Code::Storage);
+    assert_eq!(error.code, Code::Busy);
     assert!(error.message.contains("busyTimeoutMs"), "{error}");
     drop(other.stdin.take());
     other.wait().unwrap();

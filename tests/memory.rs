@@ -100,6 +100,14 @@ fn a_row_of_64_mib_adds_at_most_8_mib() {
             0,
         ),
         (
+            "levels without end",
+            Catalog::Claude,
+            "{\"type\":\"user\",\"x\":".to_owned(),
+            "[[[[[[[[",
+            "",
+            0,
+        ),
+        (
             "of Codex",
             Catalog::Codex,
             codex.to_owned(),
@@ -132,5 +140,37 @@ fn a_row_of_64_mib_adds_at_most_8_mib() {
         assert_eq!(outcome.human_turns, turns, "{name}: {outcome:?}");
         assert!(added <= MOST, "{name}: {} KiB were added", added / 1024);
         std::fs::remove_file(&long).unwrap();
+    }
+    // What never comes to the end of a line.
+    let sparse = folder.path().join("sparse.jsonl");
+    File::create(&sparse).unwrap().set_len(2 << 30).unwrap();
+    // Cells that are long where short ones are meant.
+    let store = folder.path().join("opencode.db");
+    let conn = rusqlite::Connection::open(&store).unwrap();
+    conn.execute_batch(
+        "CREATE TABLE session (id text PRIMARY KEY, directory text);
+         CREATE TABLE message (id text PRIMARY KEY, session_id text, data text);
+         CREATE TABLE part (id text PRIMARY KEY, message_id text, data text);
+         INSERT INTO session VALUES ('ses_1', hex(zeroblob(30000000)));
+         INSERT INTO message VALUES (hex(zeroblob(30000000)), 'ses_1', '{}'), ('msg_1', 'ses_1', hex(zeroblob(30000000)));",
+    )
+    .unwrap();
+    drop(conn);
+    for (name, catalog, source) in [
+        ("sparse gigabytes", Catalog::Claude, &sparse),
+        ("long cells", Catalog::Opencode, &store),
+    ] {
+        peak();
+        let before = peak();
+        let request = Adopt {
+            thread_id: (catalog == Catalog::Opencode).then(|| "ses_1".to_owned()),
+            baseline: Some(Baseline::Start),
+            ..Adopt::new("agent:main:up", catalog, source.to_str().unwrap())
+        };
+        aware.adopt(request).unwrap();
+        let outcome = aware.scan(Scan::default()).unwrap().outcomes.remove(0);
+        let added = peak().saturating_sub(before);
+        assert_eq!(outcome.human_turns, 0, "{name}: {outcome:?}");
+        assert!(added <= MOST, "{name}: {} KiB were added", added / 1024);
     }
 }

@@ -1,6 +1,14 @@
 //! What holds between processes, and when one is killed at any instant.
 //!
 //! This program is its own child: with a role in the environment it plays it.
+#![allow(unsafe_code)]
+
+#[path = "processes/crowd.rs"]
+mod crowd;
+#[path = "processes/inspector.rs"]
+mod inspector;
+#[path = "processes/stopped.rs"]
+mod stopped;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
@@ -21,9 +29,14 @@ fn main() {
         Ok("hold") => return hold(),
         Ok("record") => return record_once(),
         Ok("scan") => return scan_storm(),
+        Ok("write_on") => return stopped::write_on(),
+        Ok("record_and_drain") => return crowd::record_and_drain(),
+        Ok("hear_and_record") => return crowd::hear_and_record(),
+        Ok("inspect") => return inspector::inspect(),
+        Ok("record_and_die") => return inspector::record_and_die(),
         _ => {}
     }
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 13] = [
         (
             "killed_at_any_instant_nothing_is_lost_or_told_twice",
             killed_at_any_instant,
@@ -38,6 +51,38 @@ fn main() {
             killed_in_the_middle_of_scans,
         ),
         ("processes_write_side_by_side", processes_write_side_by_side),
+        (
+            "four_processes_every_notice_goes_to_exactly_one_drain",
+            crowd::every_notice_goes_to_exactly_one_drain,
+        ),
+        (
+            "four_processes_wakes_arrive_in_the_others_at_once",
+            crowd::wakes_arrive_in_the_others_at_once,
+        ),
+        (
+            "a_stopped_writer_yields_busy",
+            stopped::a_stopped_writer_yields_busy,
+        ),
+        (
+            "nobody_waits_for_a_stopped_writer_more_than_twice",
+            stopped::nobody_waits_for_a_stopped_writer_more_than_twice,
+        ),
+        (
+            "signals_do_not_cut_the_wait_short",
+            stopped::signals_do_not_cut_the_wait_short,
+        ),
+        (
+            "a_writer_killed_inside_its_transaction_blocks_nobody",
+            stopped::a_writer_killed_inside_its_transaction_blocks_nobody,
+        ),
+        (
+            "an_inspector_changes_nothing",
+            inspector::an_inspector_changes_nothing,
+        ),
+        (
+            "an_inspector_sees_who_comes_later",
+            inspector::an_inspector_sees_who_comes_later,
+        ),
     ];
     let only: Vec<String> = std::env::args()
         .skip(1)

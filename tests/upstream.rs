@@ -1081,6 +1081,197 @@ fn closing_does_not_wait_for_a_long_reading() {
     });
 }
 
+// ---- several handles, and folders that come and go -------------------------------------
+
+#[test]
+fn two_scans_that_meet_on_a_missing_session_of_opencode_both_count() {
+    let place = Place::new();
+    let source = place.path("opencode/opencode.db");
+    let store = opencode_store(&source);
+    let handles = [place.open(), Awareness::open(place.config()).unwrap()];
+    adopt_opencode(
+        &handles[0],
+        SESSION,
+        OPENCODE_THREAD,
+        &source,
+        Baseline::Now,
+    );
+    let misses = || handles[0].links(LinksRequest::default()).unwrap().links[0].missing;
+    let rename = |from: &str, to: &str| {
+        store
+            .execute("UPDATE session SET id = ?2 WHERE id = ?1", [from, to])
+            .unwrap();
+    };
+    for round in 0..40 {
+        rename(OPENCODE_THREAD, "ses_away");
+        let start = std::sync::Barrier::new(2);
+        std::thread::scope(|scope| {
+            let scans = handles.each_ref().map(|handle| {
+                scope.spawn(|| {
+                    start.wait();
+                    scan(handle)
+                })
+            });
+            for scanned in scans {
+                assert_eq!(scanned.join().unwrap(), [(Missing, 0)], "round {round}");
+            }
+        });
+        assert_eq!(misses(), 2, "round {round}");
+        rename("ses_away", OPENCODE_THREAD);
+        assert_eq!(scan(&handles[0]), [(Unchanged, 0)]);
+        assert_eq!(misses(), 0);
+    }
+}
+
+#[test]
+fn a_folder_that_two_handles_watch_is_watched_again_when_it_was_made_anew() {
+    let interval = Duration::from_secs(3);
+    let place = Place::new();
+    let path = place.path("folder/a.jsonl");
+    append(&path, &[]);
+    let handles = [0, 1].map(|_| place.open_watching(interval.as_millis() as u64, true));
+    adopt(&handles[0], Catalog::Claude, &path);
+    let mut typed = 0;
+    // Each handle looks at what an event tells it of, whoever stores it: well before its next round.
+    let mut is_told_by_events = || {
+        let looks = || handles.each_ref().map(|handle| passes(handle, "claude"));
+        let (began, before) = (Instant::now(), looks());
+        append(&path, &[claude("typed")]);
+        typed += 1;
+        loop {
+            if looks()
+                .iter()
+                .zip(before)
+                .all(|(now, before)| *now > before)
+            {
+                return true;
+            }
+            if began.elapsed() > interval / 2 {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    // The second handle learns of the link in a round.
+    until(&mut is_told_by_events);
+    for _ in 0..2 {
+        std::fs::remove_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::create_dir(path.parent().unwrap()).unwrap();
+        // Once can be by a round that came by chance, but three times in a row cannot.
+        until(|| (0..3).all(|_| is_told_by_events()));
+    }
+    until(|| told(&handles[0]) == typed);
+}
+
+/// A message of an older store of OpenCode, in files.
+fn opencode_file(data: &Path, message: &str, text: &str) {
+    let write = |path: String, value: Value| {
+        let path = data.join("storage").join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, value.to_string()).unwrap();
+    };
+    let time = now_ms();
+    write(
+        format!("session/p/{OPENCODE_THREAD}.json"),
+        json!({"id": OPENCODE_THREAD, "projectID": "p", "directory": "/home/dev", "title": "t",
+               "time": {"created": time, "updated": time}}),
+    );
+    write(
+        format!("part/{message}/prt_{message}.json"),
+        json!({"id": format!("prt_{message}"), "type": "text", "text": text}),
+    );
+    write(
+        format!("message/{OPENCODE_THREAD}/{message}.json"),
+        json!({"id": message, "role": "user", "time": {"created": time}}),
+    );
+}
+
+#[test]
+fn a_data_folder_of_opencode_that_is_away_when_its_link_is_learnt_may_come_back() {
+    let place = Place::new();
+    let data = place.path("opencode");
+    let away = place.path("away");
+    opencode_file(&data, "msg_1", "before");
+    {
+        let aware = place.open();
+        adopt_opencode(&aware, SESSION, OPENCODE_THREAD, &data, Baseline::Now);
+        assert_eq!(scan(&aware), [(Unchanged, 0)]);
+    }
+    std::fs::rename(&data, &away).unwrap();
+    let aware = place.open_watching(3_000, true);
+    let links = || aware.links(LinksRequest::default()).unwrap().links;
+    until(|| links()[0].missing == 1);
+    std::fs::rename(&away, &data).unwrap();
+    opencode_file(&data, "msg_2", "after");
+    until(|| told(&aware) == 1);
+    assert_eq!(links()[0].missing, 0);
+    opencode_file(&data, "msg_3", "once more");
+    until(|| told(&aware) == 2);
+    assert!(!kinds(&aware).contains(&Kind::UpstreamMissing));
+}
+
+#[test]
+fn a_long_session_of_opencode_does_not_hold_up_the_others_of_its_store() {
+    const LONG: &str = "ses_long";
+    const TURNS: usize = 12_000;
+    let place = Place::new();
+    let source = place.path("opencode/opencode.db");
+    let store = opencode_store(&source);
+    store
+        .execute_batch(&format!(
+            "CREATE INDEX part_message ON part(message_id);
+             CREATE INDEX message_session ON message(session_id);
+             INSERT INTO session SELECT '{LONG}', project_id, parent_id, slug, directory, title, version, revert,
+               time_created, time_updated, time_archived FROM session;
+             WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {TURNS})
+             INSERT INTO message SELECT printf('msg_%08d', n), '{LONG}', 1700000000000 + n, 0,
+               printf('{{\"role\":\"user\",\"time\":{{\"created\":%d}}}}', 1700000000000 + n) FROM n;
+             INSERT INTO part SELECT 'prt_' || id, id, session_id, time_created, 0,
+               printf('{{\"type\":\"text\",\"text\":\"%s\"}}', hex(randomblob(100))) FROM message;"
+        ))
+        .unwrap();
+    let aware = place.open_watching(3_600_000, true);
+    let turns = |key: &str| -> u64 {
+        let request = EventsRequest {
+            session_key: Some(key.to_owned()),
+            kinds: Some(vec![Kind::HumanDirectMessage]),
+            limit: Some(1_000),
+            ..Default::default()
+        };
+        let events = aware.events(request).unwrap().events;
+        let turns = |event: &Event| event.payload.as_ref().and_then(PublicPayload::turns);
+        events.iter().map(|event| turns(event).unwrap_or(1)).sum()
+    };
+    let long = "agent:main:long";
+    aware.watch(Watch::new(MANAGER, long)).unwrap();
+    adopt_opencode(&aware, SESSION, OPENCODE_THREAD, &source, Baseline::Now);
+    adopt_opencode(&aware, long, LONG, &source, Baseline::Start);
+    until(|| turns(long) > 0);
+    opencode_message(&store, "msg_short", "typed");
+    until(|| turns(SESSION) == 1);
+    let of_long = turns(long);
+    assert!(
+        of_long < TURNS as u64,
+        "the short one was told after the whole long one"
+    );
+    // Nothing of the long one is lost over it.
+    let began = Instant::now();
+    while turns(long) < TURNS as u64 {
+        assert!(began.elapsed() < Duration::from_secs(60), "{}", turns(long));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(turns(long), TURNS as u64);
+}
+
+fn adopt_opencode(aware: &Awareness, key: &str, thread: &str, source: &Path, baseline: Baseline) {
+    let request = Adopt {
+        thread_id: Some(thread.into()),
+        baseline: Some(baseline),
+        ..Adopt::new(key, Catalog::Opencode, source.to_str().unwrap())
+    };
+    aware.adopt(request).unwrap();
+}
+
 // ---- what must not get out -----------------------------------------------------------
 
 static LINES: std::sync::Mutex<String> = std::sync::Mutex::new(String::new());

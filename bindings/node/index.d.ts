@@ -44,7 +44,7 @@ export class StorageError extends AwarenessError {
   readonly code: 'storage';
 }
 
-/** The call cannot be carried out at this point. */
+/** The call cannot be carried out now: another process held the database for longer than `busyTimeoutMs`. */
 export class BusyError extends AwarenessError {
   readonly code: 'busy';
 }
@@ -111,7 +111,7 @@ export interface Config {
   };
   /** Offer this handle only the wakes for watchers of these agents. */
   wakes?: { agents?: readonly string[] };
-  /** How long a call waits for another process's write. Default 5,000. */
+  /** How long a call waits for another process's write before it is `busy`. Default 5,000. */
   busyTimeoutMs?: number;
 }
 
@@ -121,7 +121,7 @@ export interface Options {
    * Told when `record` could not store: it then resolves with null. By default the error becomes a process warning.
    * What this throws, `record` rejects with.
    */
-  onError?: (error: StorageError) => void;
+  onError?: (error: StorageError | BusyError) => void;
 }
 
 /** A session: its key, and its agent (default `main`) when the key is bare, that is, not `agent:<agentId>:<rest>`. */
@@ -306,6 +306,16 @@ export interface Stats {
   pending: number;
   /** Records of this handle that failed to store. */
   failedAppends: number;
+  /** How often this handle could not read or write its database. */
+  storageFaults: number;
+  /** Why, the last time. */
+  lastFault?: string;
+  /** Why the database cannot be read now; what is counted in it is then what it was before. */
+  unreadable?: string;
+  /** Whether damage was seen in the database: this handle writes nothing more to it. */
+  damaged: boolean;
+  /** What is damaged. */
+  damage?: string;
   /** Events this handle's full queue turned away. */
   shedEvents: number;
   /** Events this handle queued and did not store yet. */
@@ -435,7 +445,7 @@ export class Awareness {
   /**
    * Records that something happened to a session.
    *
-   * Signalling never fails the turn that caused it: what cannot be stored (`storage`) is told to `onError` and
+   * Signalling never fails the turn that caused it: what cannot be stored (`storage`, `busy`) is told to `onError` and
    * resolves with null. Other errors reject. With `wait: false` the event is checked and queued on the calling
    * thread, which does not block; such events are stored in the order of the calls, and before what is recorded later.
    */

@@ -1,4 +1,4 @@
-import { StorageError, awarenessError } from './errors.js';
+import { BusyError, StorageError, awarenessError } from './errors.js';
 import * as ffi from './ffi.js';
 import { WakeIterator, WakeQueue } from './wakes.js';
 
@@ -180,7 +180,7 @@ export class Awareness {
 
   /** Signalling must not fail the turn that caused it: what could not be stored is told, not thrown. */
   #notStored(error) {
-    if (!(error instanceof StorageError)) throw error;
+    if (!(error instanceof StorageError || error instanceof BusyError)) throw error;
     this.#onError(error);
     return null;
   }

@@ -23,9 +23,15 @@ pub const AWARE_OK: i32 = 0;
 pub const AWARE_INVALID_ARGUMENT: i32 = 1;
 /// `not_found`: what the request names does not exist.
 pub const AWARE_NOT_FOUND: i32 = 2;
-/// `storage`: the database could not be read or written.
+/// `storage`: the database could not be read or written; the message says why. Reads go on where they can, and
+/// writing goes on by itself when the fault has passed: a full disk has room again, the file is at its path
+/// again, or another is (which is then used). Where the file holds what this library never wrote, the
+/// handle writes nothing more to it, not even at aware_close, until it is opened anew or another file is
+/// at the path; other handles and processes find out for themselves. A damaged file is never mended or
+/// replaced by the library.
 pub const AWARE_STORAGE: i32 = 3;
-/// `busy`: the call cannot be carried out from inside this callback.
+/// `busy`: another process held the database for longer than `busyTimeoutMs`, or the call cannot be
+/// carried out from inside this callback. Nothing was done.
 pub const AWARE_BUSY: i32 = 4;
 /// `closed`: the handle is closed, was never opened, or was taken across a fork.
 pub const AWARE_CLOSED: i32 = 5;
@@ -94,10 +100,10 @@ struct Opened {
 /// `{"opened": true, "abiVersion", "version"}` or the error; it may be NULL.
 ///
 /// Any thread. Blocks for as long as another process migrates or writes, at
-/// most `busyTimeoutMs` each. The handle is closed with aware_close, the reply
+/// most `busyTimeoutMs` for each of both. The handle is closed with aware_close, the reply
 /// freed with aware_string_free. Errors: invalid_argument, not_found (no file,
 /// and none is to be made), unsupported (made by a newer version; a network
-/// file system; a child of fork whose parent had handles open), storage, internal.
+/// file system; a child of fork whose parent had handles open), storage, busy, internal.
 ///
 /// # Safety
 /// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
@@ -137,7 +143,8 @@ pub unsafe extern "C" fn aware_open(
 /// blocked aware_wait_wakes (it answers `closed`), stops and joins the
 /// handle's threads.
 ///
-/// Any thread. Blocks until that is done. Answers AWARE_OK; AWARE_CLOSED for a
+/// Any thread. Blocks until that is done: at most two seconds for what hangs in an agent's file, and
+/// four times `busyTimeoutMs` when another process holds the database. Answers AWARE_OK; AWARE_CLOSED for a
 /// handle that is NULL, closed already or was never open; AWARE_BUSY, closing
 /// nothing, from inside the handle's own wake callback.
 #[unsafe(no_mangle)]
@@ -262,8 +269,8 @@ fn record(aware: &Awareness, request: RecordRequest) -> Result<RecordReply> {
 /// event with `"duplicate": true`; `{"recorded": false, "reason": "unwatched"}`; for a batch
 /// `{"results": [...]}`; with `"wait": false` `{"queued": true}` or `{"queued": false, "reason": "full"}`.
 ///
-/// Blocks: until the commit; with `"wait": false` never. Errors: invalid_argument, storage (logged and
-/// counted in stats), closed, unsupported (read only), internal. A failing record must not fail the
+/// Blocks: until the commit; with `"wait": false` never. Errors: invalid_argument, storage and busy (logged
+/// and counted in stats), closed, unsupported (read only), internal. A failing record must not fail the
 /// turn that caused it.
 ///
 /// Any thread. The reply is freed with aware_string_free.
@@ -314,7 +321,7 @@ pub unsafe extern "C" fn aware_state_versions(
 /// "notifyKinds"?: [kind]}`. Reply: `{"watched": true, "created": true|false, "stateVersion"}`, or
 /// `{"watched": false, "reason": "self"|"unqualified_watcher"}`.
 ///
-/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+/// Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only), internal.
 ///
 /// Any thread. The reply is freed with aware_string_free.
 ///
@@ -338,7 +345,7 @@ pub unsafe extern "C" fn aware_watch(
 ///
 /// Request: `{"watcherSessionKey", "targetSessionKey", "targetAgentId"?}`. Reply: `{"unwatched": true|false}`.
 ///
-/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+/// Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only), internal.
 ///
 /// Any thread. The reply is freed with aware_string_free.
 ///
@@ -394,7 +401,7 @@ pub unsafe extern "C" fn aware_watches(
 ///
 /// Request: `{"sessionKey"}`. Reply: `{"removedWatches": n}`.
 ///
-/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+/// Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only), internal.
 ///
 /// Any thread. The reply is freed with aware_string_free.
 ///
@@ -421,7 +428,7 @@ pub unsafe extern "C" fn aware_session_reset(
 ///
 /// Request: `{"sessionKey", "agentId"?}`. Reply: `{"deleted": true|false}`.
 ///
-/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+/// Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only), internal.
 ///
 /// Any thread. The reply is freed with aware_string_free.
 ///
@@ -450,8 +457,8 @@ pub unsafe extern "C" fn aware_session_delete(
 /// [{"text", "targetSessionKey", "targetAgentId", "changesSince", "notified", "contextKey"}], "more": false}`.
 /// With `"ack": false` the notices stay open, with the same text, until aware_ack_notices.
 ///
-/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only, unless
-/// `ack` is false), internal.
+/// Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only,
+/// unless `ack` is false), internal.
 ///
 /// Any thread. The reply is freed with aware_string_free.
 ///
@@ -479,7 +486,7 @@ pub unsafe extern "C" fn aware_drain_notices(
 /// Request: `{"watcherSessionKey", "notices": [{"targetSessionKey", "targetAgentId"?, "notified"}]}`, at most
 /// 1,000. Reply: `{"acknowledged": n, "reopened": n}`. Repeating one changes nothing.
 ///
-/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+/// Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only), internal.
 ///
 /// Any thread. The reply is freed with aware_string_free.
 ///
@@ -654,7 +661,7 @@ pub unsafe extern "C" fn aware_backup(
 /// Request: `{}`. Reply: `{"prunedEvents": n, "prunedCursors": n}`.
 ///
 /// Blocks: until all is pruned, in steps between which others write. Errors: invalid_argument, storage,
-/// closed, unsupported (read only), internal.
+/// busy, closed, unsupported (read only), internal.
 ///
 /// Any thread. The reply is freed with aware_string_free.
 ///
@@ -708,12 +715,15 @@ pub unsafe extern "C" fn aware_tool_schemas(
 
 /// Counters of the handle and its database.
 ///
-/// Request: `{}`. Reply: `{"events", "sessions", "watches", "links", "pending", "failedAppends", "shedEvents",
-/// "queuedEvents", "queuedWakes", "schemaVersion", "database", "databaseBytes", "walBytes", "version",
+/// Request: `{}`. Reply: `{"events", "sessions", "watches", "links", "pending", "failedAppends", "storageFaults",
+/// "lastFault"?, "unreadable"?, "damaged": true|false, "damage"?, "shedEvents", "queuedEvents", "queuedWakes", "schemaVersion", "database", "databaseBytes", "walBytes", "version",
 /// "fileEvents": "full"|"partial"|"off", "watchedFolders", "unwatchedFolders", "scans": {catalog: {"passes",
-/// "lastPassMs", "lagMs"}}}`.
+/// "lastPassMs", "lagMs"}}}`. `storageFaults` counts how often the handle, its background too, could not
+/// read or write the database since it was opened, and `lastFault` says why the last time. It answers while
+/// the database cannot be read: then `unreadable` says why, and what is counted in the database (`events` to
+/// `pending`, `schemaVersion`) is what it was the last time. `damaged`: see the storage error; `damage` says what.
 ///
-/// Blocks: for a read. Errors: invalid_argument, storage, closed, internal.
+/// Blocks: for a read. Errors: invalid_argument, closed, internal.
 ///
 /// Any thread. The reply is freed with aware_string_free.
 ///
@@ -746,7 +756,7 @@ pub unsafe extern "C" fn aware_stats(
 /// position; another one begins anew.
 ///
 /// Blocks: for as long as it takes to read the source once, with baseline `now`. Errors:
-/// invalid_argument, not_found (the source), storage, closed, unsupported (read only), internal.
+/// invalid_argument, not_found (the source), storage, busy, closed, unsupported (read only), internal.
 ///
 /// Any thread. The reply is freed with aware_string_free.
 ///
@@ -770,7 +780,7 @@ pub unsafe extern "C" fn aware_adopt(
 ///
 /// Request: `{"sessionKey", "agentId"?}`. Reply: `{"released": true|false}`.
 ///
-/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+/// Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only), internal.
 ///
 /// Any thread. The reply is freed with aware_string_free.
 ///
@@ -856,8 +866,8 @@ pub unsafe extern "C" fn aware_discover(
 /// "commands", "shells", "message"?}]}`, by session key and agent. Each call that finds a source gone is a
 /// miss; the third in a row records `upstream_missing` and ends the link.
 ///
-/// Blocks: for as long as it takes to read what is new. Errors: invalid_argument, storage, closed (also
-/// when the handle is closed meanwhile), unsupported (read only), internal.
+/// Blocks: for as long as it takes to read what is new. Errors: invalid_argument, storage, busy, closed
+/// (also when the handle is closed meanwhile), unsupported (read only), internal.
 ///
 /// Any thread. The reply is freed with aware_string_free.
 ///
@@ -884,7 +894,7 @@ pub unsafe extern "C" fn aware_scan(
 /// every process on the database, and ends with the handle that set it, or its process; the reply
 /// says whether the session is run now, by this handle's mark or another's.
 ///
-/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+/// Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only), internal.
 ///
 /// Any thread. The reply is freed with aware_string_free.
 ///
@@ -913,7 +923,7 @@ pub unsafe extern "C" fn aware_set_run_active(
 /// Request: `{"sessionKey", "agentId"?, "text"}`. Reply: `{"remembered": true}`. Kept is a keyed hash of the
 /// text, white space collapsed; of a session the newest 10.
 ///
-/// Blocks: until the commit. Errors: invalid_argument, storage, closed, unsupported (read only), internal.
+/// Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only), internal.
 ///
 /// Any thread. The reply is freed with aware_string_free.
 ///

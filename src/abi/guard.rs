@@ -13,6 +13,7 @@ use super::exports::{AWARE_OK, aware_t};
 use super::{logging, registry};
 use crate::contract::{self, Code, Error, Result};
 use crate::engine::Awareness;
+use crate::sys;
 
 /// The longest request, in bytes.
 pub(super) const REQUEST_BYTES: usize = 16 << 20;
@@ -112,10 +113,24 @@ pub(super) fn keep_in<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
         ));
     }
     install_hook();
-    DEPTH.set(DEPTH.get() + 1);
-    let outcome = catch_unwind(AssertUnwindSafe(call));
-    DEPTH.set(DEPTH.get() - 1);
-    outcome.unwrap_or_else(|panic| Err(fault(panic)))
+    let guarded = || {
+        DEPTH.set(DEPTH.get() + 1);
+        let outcome = catch_unwind(AssertUnwindSafe(call));
+        DEPTH.set(DEPTH.get() - 1);
+        outcome.unwrap_or_else(|panic| Err(fault(panic)))
+    };
+    // A destructor of the host's own thread-specific values may call too, when
+    // those of this library's are gone.
+    if sys::thread_is_ending() {
+        let moved = sys::on_another_thread(guarded);
+        return moved.unwrap_or_else(|problem| {
+            Err(Error::new(
+                Code::Internal,
+                format!("a thread cannot be started: {problem}"),
+            ))
+        });
+    }
+    guarded()
 }
 
 fn fault(panic: Box<dyn Any + Send>) -> Error {
@@ -123,7 +138,9 @@ fn fault(panic: Box<dyn Any + Send>) -> Error {
     // Dropping the payload may panic in turn, and it is of no more use.
     std::mem::forget(panic);
     let place = PLACE
-        .take()
+        .try_with(RefCell::take)
+        .ok()
+        .flatten()
         .unwrap_or_else(|| "an unknown place".to_owned());
     Error::new(
         Code::Internal,
@@ -137,9 +154,12 @@ fn install_hook() {
     INSTALLED.get_or_init(|| {
         let hosts = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            let thread = std::thread::current();
-            let own =
-                DEPTH.get() > 0 || thread.name().is_some_and(|name| name.starts_with("aware-"));
+            // A panic in here would end the process: nothing is asked that may be gone.
+            let is_named = || {
+                let name = std::thread::current().name().map(str::to_owned);
+                name.is_some_and(|name| name.starts_with("aware-"))
+            };
+            let own = DEPTH.get() > 0 || (!sys::thread_is_ending() && is_named());
             if !own {
                 return hosts(info);
             }
@@ -147,7 +167,7 @@ fn install_hook() {
                 .location()
                 .map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
             log::error!(target: "abi", "panic at {place}");
-            PLACE.set(Some(place));
+            let _ = PLACE.try_with(|last| last.replace(Some(place)));
         }));
     });
 }

@@ -2,11 +2,10 @@
 
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_void};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
-use crate::store::lock;
+use crate::sync::{Arc, Condvar, Mutex, lock, wait};
 use crate::sys::PerProcess;
 
 /// The host's function.
@@ -71,10 +70,7 @@ pub(super) fn set(callback: Option<Callback>, user: *mut c_void, max_level: i32)
         && !inside_callback()
     {
         while *lock(&old.running) > 0 {
-            current = host
-                .returned
-                .wait(current)
-                .unwrap_or_else(PoisonError::into_inner);
+            current = wait(&host.returned, current);
         }
     }
 }

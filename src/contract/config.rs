@@ -30,7 +30,7 @@ pub struct Config {
     /// Which wakes this handle is offered.
     #[serde(default, deserialize_with = "maybe_object")]
     pub wakes: Option<WakeConfig>,
-    /// How long a call waits for another process's write, in ms (default 5,000).
+    /// How long a call waits for another process's write before it answers `busy`, in ms (default 5,000).
     #[serde(default, deserialize_with = "maybe_whole")]
     pub busy_timeout_ms: Option<u64>,
 }

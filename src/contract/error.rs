@@ -11,7 +11,8 @@ pub enum Code {
     NotFound = 2,
     /// The database could not be read or written.
     Storage = 3,
-    /// The call cannot be carried out at this point (closing a handle from its own callback).
+    /// The call cannot be carried out now: another process held the database for
+    /// longer than `busyTimeoutMs`, or a handle is to be closed from its own callback.
     Busy = 4,
     /// The handle is closed, was never opened, or was taken across a `fork`.
     Closed = 5,
@@ -48,6 +49,21 @@ pub struct Error {
     /// The request field at fault, in the request's own spelling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
+    /// What the store has to know of it, beside what it tells.
+    #[serde(skip)]
+    pub(crate) cause: Cause,
+}
+
+/// What lies behind an error of the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Nothing that asks for more than telling it.
+    #[default]
+    Told,
+    /// The system refused something: SQLite's extended code of it.
+    System(i32),
+    /// The file holds what this library never wrote.
+    Damage,
 }
 
 /// What every verb answers.
@@ -60,21 +76,34 @@ impl Error {
             code,
             message: message.into(),
             field: None,
+            cause: Cause::default(),
         }
     }
 
     /// `invalid_argument` for `field`.
     pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Error {
         Error {
-            code: Code::InvalidArgument,
-            message: message.into(),
             field: Some(field.into()),
+            ..Error::new(Code::InvalidArgument, message)
         }
     }
 
     /// `storage`.
     pub fn storage(message: impl Into<String>) -> Error {
         Error::new(Code::Storage, message)
+    }
+
+    /// `storage`, since the database holds what this library never wrote.
+    pub(crate) fn damaged(what: impl std::fmt::Display) -> Error {
+        Error {
+            cause: Cause::Damage,
+            ..Error::storage(format!("the database is damaged: {what}"))
+        }
+    }
+
+    /// `busy`.
+    pub fn busy(message: impl Into<String>) -> Error {
+        Error::new(Code::Busy, message)
     }
 
     /// `unsupported`.

@@ -123,6 +123,16 @@ pub enum ActorType {
 }
 
 impl ActorType {
+    /// Every actor type.
+    pub const ALL: [ActorType; 3] = [ActorType::Human, ActorType::Agent, ActorType::System];
+
+    /// The actor type of this name.
+    pub fn from_name(name: &str) -> Option<ActorType> {
+        ActorType::ALL
+            .into_iter()
+            .find(|actor| actor.as_str() == name)
+    }
+
     /// The name in requests, replies and the database.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -302,7 +312,7 @@ impl RecordRequest {
 pub struct PublicPayload(Box<RawValue>);
 
 impl PublicPayload {
-    /// From the JSON object that the database holds.
+    /// From a JSON object that holds nothing else.
     pub(crate) fn from_json(json: String) -> Option<PublicPayload> {
         RawValue::from_string(json).ok().map(PublicPayload)
     }

@@ -15,6 +15,7 @@ mod upstream;
 mod watch;
 
 pub use config::{Config, Durability, MonitorConfig, Retention, Roots, WakeConfig};
+pub(crate) use error::Cause;
 pub use error::{Code, Error, Result};
 pub use event::{
     ActorType, Batch, Event, Kind, KindSet, NewEvent, Payload, PublicPayload, Queued, RecordReply,

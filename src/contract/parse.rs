@@ -47,9 +47,8 @@ fn parse_with_path<T: DeserializeOwned>(text: &str) -> Result<T> {
             (None, own) => own.map(str::to_owned),
         };
         Error {
-            code: super::Code::InvalidArgument,
-            message,
             field,
+            ..Error::new(super::Code::InvalidArgument, message)
         }
     })?;
     json.end().map_err(|_| {

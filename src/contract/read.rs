@@ -209,7 +209,9 @@ pub struct Maintained {
     pub pruned_cursors: u64,
 }
 
-/// The reply of `stats`: counters of this handle and its database.
+/// The reply of `stats`: counters of this handle and its database. While the
+/// database cannot be read, its own (`events` to `pending`) are those of the
+/// last time it could be, and `unreadable` says why.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stats {
@@ -225,6 +227,19 @@ pub struct Stats {
     pub pending: u64,
     /// Records of this handle that failed to store since it was opened.
     pub failed_appends: u64,
+    /// How often this handle, its background too, could not read or write its database since it was opened.
+    pub storage_faults: u64,
+    /// Why, the last time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_fault: Option<String>,
+    /// Why the database cannot be read now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
+    /// Whether damage was seen in the database: this handle writes nothing more to it.
+    pub damaged: bool,
+    /// What is damaged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub damage: Option<String>,
     /// Events this handle shed since it was opened, its queue being full.
     pub shed_events: u64,
     /// Events in this handle's queue now.

@@ -21,6 +21,13 @@ impl Provenance {
             Provenance::AmbientGroup => "ambient-group",
         }
     }
+
+    /// The provenance of this name.
+    pub fn from_name(name: &str) -> Option<Provenance> {
+        [Provenance::Explicit, Provenance::AmbientGroup]
+            .into_iter()
+            .find(|provenance| provenance.as_str() == name)
+    }
 }
 
 /// The request of `watch`.

@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::{Tx, offers};
 use crate::contract::{Error, Result};
@@ -66,6 +67,38 @@ pub(crate) fn is_alive(database: &Path, id: i64) -> bool {
             false
         }
         Err(_) => true,
+    }
+}
+
+/// Whose turn it is, over all processes, to make the database or to clear its
+/// place: a lock on the file that wakes are told by.
+pub(super) struct Turn(File);
+
+impl Turn {
+    pub(super) fn take(database: &Path, patience: Duration) -> Result<Turn> {
+        let file = beside(database, "wake")?;
+        let deadline = Instant::now() + patience;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(Turn(file)),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(Error::busy(
+                        "another process makes the database for longer than busyTimeoutMs",
+                    ));
+                }
+                Err(TryLockError::Error(problem)) => return Err(no_file(&problem)),
+            }
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // A child of fork may hold the descriptor too: closing it is not enough.
+        let _ = self.0.unlock();
     }
 }
 

@@ -1,11 +1,11 @@
 //! Statements on cursors.
 
 use rusqlite::types::ToSql;
-use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+use rusqlite::{Connection, params, params_from_iter};
 
-use super::events::number;
+use super::values::{Values, first, only, rows};
 use super::{Tx, fault};
-use crate::contract::{KindSet, Provenance, Result};
+use crate::contract::{Error, KindSet, Provenance, Result};
 use crate::key::Session;
 
 /// What a watcher has seen of a target: `last_seen ≤ notified ≤ material`.
@@ -47,71 +47,84 @@ pub(crate) fn of_pair(
     watcher: &str,
     target: &Session,
 ) -> Result<Option<CursorRow>> {
-    conn.prepare_cached(&format!(
-        "SELECT {CURSOR} FROM session_watch_cursors
-         WHERE watcher_session_key = ?1 AND target_agent_id = ?2 AND target_session_key = ?3"
-    ))
-    .and_then(|mut select| {
-        select
-            .query_row(params![watcher, target.agent, target.key], cursor)
-            .optional()
-    })
-    .map_err(fault)
+    first(
+        conn,
+        &format!(
+            "SELECT {CURSOR} FROM session_watch_cursors
+             WHERE watcher_session_key = ?1 AND target_agent_id = ?2 AND target_session_key = ?3"
+        ),
+        params![watcher, target.agent, target.key],
+        cursor,
+    )
 }
 
 /// Every cursor on this target.
 pub(crate) fn of_target(conn: &Connection, target: &Session) -> Result<Vec<CursorRow>> {
-    conn.prepare_cached(&format!(
-        "SELECT {CURSOR} FROM session_watch_cursors WHERE target_session_key = ?1 AND target_agent_id = ?2"
-    ))
-    .and_then(|mut select| select.query_map(params![target.key, target.agent], cursor)?.collect())
-    .map_err(fault)
+    rows(
+        conn,
+        &format!(
+            "SELECT {CURSOR} FROM session_watch_cursors WHERE target_session_key = ?1 AND target_agent_id = ?2"
+        ),
+        params![target.key, target.agent],
+        cursor,
+    )
 }
 
 /// Whether anybody watches this target.
 pub(crate) fn any_of_target(conn: &Connection, target: &Session) -> Result<bool> {
-    conn.prepare_cached(
+    only(
+        conn,
         "SELECT EXISTS (SELECT 1 FROM session_watch_cursors WHERE target_session_key = ?1 AND target_agent_id = ?2)",
+        params![target.key, target.agent],
+        |row| row.flag(0),
     )
-    .and_then(|mut select| select.query_row(params![target.key, target.agent], |row| row.get(0)))
-    .map_err(fault)
 }
 
 /// The watcher's cursors with an open notice, oldest first.
 pub(crate) fn pending_of(conn: &Connection, watcher: &str, most: usize) -> Result<Vec<CursorRow>> {
-    conn.prepare_cached(&format!(
-        "SELECT {CURSOR} FROM session_watch_cursors WHERE watcher_session_key = ?1 AND notified > last_seen
-         ORDER BY notified, id LIMIT ?2"
-    ))
-    .and_then(|mut select| select.query_map(params![watcher, most as i64], cursor)?.collect())
-    .map_err(fault)
+    rows(
+        conn,
+        &format!(
+            "SELECT {CURSOR} FROM session_watch_cursors WHERE watcher_session_key = ?1 AND notified > last_seen
+             ORDER BY notified, id LIMIT ?2"
+        ),
+        params![watcher, most as i64],
+        cursor,
+    )
 }
 
 /// The cursors whose open notice has more behind it.
 pub(crate) fn behind(conn: &Connection) -> Result<Vec<CursorRow>> {
-    conn.prepare_cached(&format!(
-        "SELECT {CURSOR} FROM session_watch_cursors WHERE notified > last_seen AND material > notified"
-    ))
-    .and_then(|mut select| select.query_map([], cursor)?.collect())
-    .map_err(fault)
+    rows(
+        conn,
+        &format!(
+            "SELECT {CURSOR} FROM session_watch_cursors WHERE notified > last_seen AND material > notified"
+        ),
+        [],
+        cursor,
+    )
 }
 
 /// The cursors whose open notice raised a wake above `number`, by that number.
 pub(crate) fn woken_after(conn: &Connection, number: u64) -> Result<Vec<CursorRow>> {
-    conn.prepare_cached(&format!(
-        "SELECT {CURSOR} FROM session_watch_cursors WHERE wake > max(?1, 0) ORDER BY wake"
-    ))
-    .and_then(|mut select| select.query_map([number as i64], cursor)?.collect())
-    .map_err(fault)
+    rows(
+        conn,
+        &format!(
+            "SELECT {CURSOR} FROM session_watch_cursors WHERE wake > max(?1, 0) ORDER BY wake"
+        ),
+        [number as i64],
+        cursor,
+    )
 }
 
 /// Whether the notice that raised this wake is still open.
 pub(crate) fn is_open(conn: &Connection, wake: u64) -> Result<bool> {
-    conn.prepare_cached(
+    only(
+        conn,
         "SELECT EXISTS (SELECT 1 FROM session_watch_cursors WHERE wake = ?1 AND wake > 0)",
+        [wake as i64],
+        |row| row.flag(0),
     )
-    .and_then(|mut select| select.query_row([wake as i64], |row| row.get(0)))
-    .map_err(fault)
 }
 
 /// What narrows a list of watches.
@@ -144,13 +157,7 @@ pub(crate) fn list(
     }
     sql += " ORDER BY watcher_session_key, target_agent_id, target_session_key LIMIT ? OFFSET ?";
     values.extend([&page.0 as &dyn ToSql, &page.1]);
-    conn.prepare_cached(&sql)
-        .and_then(|mut select| {
-            select
-                .query_map(params_from_iter(values), cursor)?
-                .collect()
-        })
-        .map_err(fault)
+    rows(conn, &sql, params_from_iter(values), cursor)
 }
 
 /// Makes a cursor; answers its row's id.
@@ -265,35 +272,32 @@ pub(crate) fn prune(tx: &Tx<'_>, cutoff: i64, most: usize) -> Result<usize> {
 
 /// How many cursors there are, and how many have an open notice.
 pub(crate) fn counts(conn: &Connection) -> Result<(u64, u64)> {
-    conn.query_row(
+    only(
+        conn,
         "SELECT (SELECT count(*) FROM session_watch_cursors),
                 (SELECT count(*) FROM session_watch_cursors WHERE notified > last_seen)",
         [],
-        |row| Ok((number(row, 0)?, number(row, 1)?)),
+        |row| Ok((row.number(0)?, row.number(1)?)),
     )
-    .map_err(fault)
 }
 
-fn cursor(row: &Row<'_>) -> rusqlite::Result<CursorRow> {
+fn cursor(row: &Values<'_>) -> Result<CursorRow> {
+    let cursor = Cursor {
+        last_seen: row.number(4)?,
+        notified: row.number(5)?,
+        material: row.number(6)?,
+        provenance: row.provenance(7)?,
+        kinds: KindSet::from_bits(row.any(8)?),
+    };
+    if cursor.last_seen > cursor.notified || cursor.notified > cursor.material {
+        return Err(Error::damaged("the watermarks of a watch are out of order"));
+    }
     Ok(CursorRow {
-        id: row.get(0)?,
-        watcher: row.get(1)?,
-        target: Session {
-            agent: row.get(2)?,
-            key: row.get(3)?,
-        },
-        cursor: Cursor {
-            last_seen: number(row, 4)?,
-            notified: number(row, 5)?,
-            material: number(row, 6)?,
-            // The table allows these two alone.
-            provenance: match row.get::<_, String>(7)?.as_str() {
-                "explicit" => Provenance::Explicit,
-                _ => Provenance::AmbientGroup,
-            },
-            kinds: KindSet::from_bits(row.get(8)?),
-        },
-        opened_at: row.get(9)?,
-        wake: number(row, 10)?,
+        id: row.any(0)?,
+        watcher: row.watcher(1)?,
+        target: row.session(3, 2)?,
+        cursor,
+        opened_at: row.time(9)?,
+        wake: row.number(10)?,
     })
 }

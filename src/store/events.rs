@@ -1,10 +1,11 @@
 //! Statements on the log and its heads.
 
 use rusqlite::types::ToSql;
-use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+use rusqlite::{Connection, params, params_from_iter};
 
+use super::values::{Values, first, only, rows};
 use super::{Tx, fault};
-use crate::contract::{ActorType, Error, Event, Kind, PublicPayload, Result, SessionRow};
+use crate::contract::{ActorType, Cause, Error, Event, Kind, MAX_NUMBER, Result, SessionRow};
 use crate::key::Session;
 
 /// An event as it is stored; its sequence and recording time are the transaction's.
@@ -56,39 +57,57 @@ pub(crate) fn append(tx: &Tx<'_>, row: &NewRow<'_>) -> Result<u64> {
                 row.dedupe_key,
             ])
         })
-        .map_err(fault)?;
+        .map_err(fault)
+        .map_err(|error| exhausted(tx.conn).unwrap_or(error))?;
     let sequence = tx.conn.last_insert_rowid();
-    tx.conn
+    let moved = tx
+        .conn
         .prepare_cached(
             "INSERT INTO session_state_heads(agent_id, session_key, last_sequence) VALUES (?1, ?2, ?3)
-             ON CONFLICT DO UPDATE SET last_sequence = excluded.last_sequence",
+             ON CONFLICT DO UPDATE SET last_sequence = excluded.last_sequence
+             WHERE excluded.last_sequence > last_sequence",
         )
         .and_then(|mut upsert| upsert.execute(params![row.session.agent, row.session.key, sequence]))
         .map_err(fault)?;
+    if moved == 0 || !(1..=MAX_NUMBER).contains(&sequence) {
+        return Err(Error::damaged("the sequences of the log do not rise"));
+    }
     Ok(sequence as u64)
 }
 
-const EVENT: &str = "sequence, session_key, agent_id, session_id, kind, actor_type, actor_id, run_id, \
-                     occurred_at, summary, public_json";
+/// SQLite calls it a full disk when there is no number left for another row.
+fn exhausted(conn: &Connection) -> Option<Error> {
+    let highest = only(
+        conn,
+        "SELECT max((SELECT ifnull(max(sequence), 0) FROM session_state_events),
+                    (SELECT ifnull(max(seq), 0) FROM sqlite_sequence WHERE name = 'session_state_events'))",
+        [],
+        |row| row.number(0),
+    );
+    highest.err().filter(|error| error.cause == Cause::Damage)
+}
+
+const EVENT: &str = "sequence, kind, actor_type, actor_id, run_id, occurred_at, summary, public_json, \
+                     session_key, agent_id, session_id";
 
 /// The event of this dedupe key.
 pub(crate) fn of_dedupe_key(conn: &Connection, key: &str) -> Result<Option<Event>> {
-    conn.prepare_cached(&format!(
-        "SELECT {EVENT} FROM session_state_events WHERE dedupe_key = ?1"
-    ))
-    .and_then(|mut select| select.query_row([key], event).optional())
-    .map_err(fault)?
-    .transpose()
+    first(
+        conn,
+        &format!("SELECT {EVENT} FROM session_state_events WHERE dedupe_key = ?1"),
+        [key],
+        event,
+    )
 }
 
 /// The event of this sequence.
 pub(crate) fn of_sequence(conn: &Connection, sequence: u64) -> Result<Option<Event>> {
-    conn.prepare_cached(&format!(
-        "SELECT {EVENT} FROM session_state_events WHERE sequence = ?1"
-    ))
-    .and_then(|mut select| select.query_row([sequence as i64], event).optional())
-    .map_err(fault)?
-    .transpose()
+    first(
+        conn,
+        &format!("SELECT {EVENT} FROM session_state_events WHERE sequence = ?1"),
+        [sequence as i64],
+        event,
+    )
 }
 
 /// Events of one session above `after`, ascending, without what names the session.
@@ -98,20 +117,14 @@ pub(crate) fn of_session(
     after: u64,
     most: usize,
 ) -> Result<Vec<Event>> {
-    let mut select = conn
-        .prepare_cached(
-            "SELECT sequence, NULL, NULL, NULL, kind, actor_type, actor_id, run_id, occurred_at, summary, public_json
-             FROM session_state_events
-             WHERE session_key = ?1 AND agent_id = ?2 AND sequence > ?3 ORDER BY sequence LIMIT ?4",
-        )
-        .map_err(fault)?;
-    let rows = select
-        .query_map(
-            params![session.key, session.agent, after as i64, most as i64],
-            event,
-        )
-        .map_err(fault)?;
-    collect(rows)
+    rows(
+        conn,
+        "SELECT sequence, kind, actor_type, actor_id, run_id, occurred_at, summary, public_json
+         FROM session_state_events
+         WHERE session_key = ?1 AND agent_id = ?2 AND sequence > ?3 ORDER BY sequence LIMIT ?4",
+        params![session.key, session.agent, after as i64, most as i64],
+        nameless,
+    )
 }
 
 /// What narrows the log.
@@ -144,30 +157,18 @@ pub(crate) fn filtered(conn: &Connection, filter: &Filter<'_>, most: usize) -> R
     }
     sql += " ORDER BY sequence LIMIT ?";
     values.push(&most);
-    let mut select = conn.prepare_cached(&sql).map_err(fault)?;
-    let rows = select
-        .query_map(params_from_iter(values), event)
-        .map_err(fault)?;
-    collect(rows)
+    rows(conn, &sql, params_from_iter(values), event)
 }
 
 /// A session's head; zeroes when nothing is logged.
 pub(crate) fn head(conn: &Connection, session: &Session) -> Result<Head> {
-    conn.prepare_cached(
+    first(
+        conn,
         "SELECT last_sequence, pruned_sequence FROM session_state_heads
          WHERE agent_id = ?1 AND session_key = ?2",
+        params![session.agent, session.key],
+        |row| head_at(row, 0),
     )
-    .and_then(|mut select| {
-        select
-            .query_row(params![session.agent, session.key], |row| {
-                Ok(Head {
-                    last: number(row, 0)?,
-                    pruned: number(row, 1)?,
-                })
-            })
-            .optional()
-    })
-    .map_err(fault)
     .map(Option::unwrap_or_default)
 }
 
@@ -178,23 +179,22 @@ pub(crate) fn heads(
     most: usize,
 ) -> Result<Vec<SessionRow>> {
     let (agent, key) = after.unwrap_or(("", ""));
-    let mut select = conn
-        .prepare_cached(
-            "SELECT session_key, agent_id, last_sequence, pruned_sequence FROM session_state_heads
-             WHERE (agent_id, session_key) > (?1, ?2) ORDER BY agent_id, session_key LIMIT ?3",
-        )
-        .map_err(fault)?;
-    select
-        .query_map(params![agent, key, most as i64], |row| {
+    rows(
+        conn,
+        "SELECT session_key, agent_id, last_sequence, pruned_sequence FROM session_state_heads
+         WHERE (agent_id, session_key) > (?1, ?2) ORDER BY agent_id, session_key LIMIT ?3",
+        params![agent, key, most as i64],
+        |row| {
+            let session = row.session(0, 1)?;
+            let head = head_at(row, 2)?;
             Ok(SessionRow {
-                session_key: row.get(0)?,
-                agent_id: row.get(1)?,
-                state_version: number(row, 2)?,
-                pruned_below: number(row, 3)?,
+                session_key: session.key,
+                agent_id: session.agent,
+                state_version: head.last,
+                pruned_below: head.pruned,
             })
-        })
-        .and_then(Iterator::collect)
-        .map_err(fault)
+        },
+    )
 }
 
 /// Deletes a session's events and head; whether there was anything.
@@ -227,11 +227,11 @@ pub(crate) fn prunable(
             "SELECT sequence, recorded_at FROM session_state_events ORDER BY sequence LIMIT ?1",
         )
         .map_err(fault)?;
-    let mut rows = select.query([most as i64]).map_err(fault)?;
+    let mut log = select.query([most as i64]).map_err(fault)?;
     let mut found = (0, 0);
-    while let Some(row) = rows.next().map_err(fault)? {
-        let sequence = number(row, 0).map_err(fault)?;
-        let recorded_at: i64 = row.get(1).map_err(fault)?;
+    while let Some(row) = log.next().map_err(fault)? {
+        let row = Values(row);
+        let (sequence, recorded_at) = (row.number(0)?, row.time(1)?);
         if recorded_at >= cutoff && sequence > floor {
             break;
         }
@@ -242,15 +242,12 @@ pub(crate) fn prunable(
 
 /// The highest sequence beyond the newest `keep` events; 0 when there are no more than that.
 pub(crate) fn beyond(conn: &Connection, keep: u64) -> Result<u64> {
-    conn.prepare_cached(
+    first(
+        conn,
         "SELECT sequence FROM session_state_events ORDER BY sequence DESC LIMIT 1 OFFSET ?1",
+        [keep.min(i64::MAX as u64) as i64],
+        |row| row.number(0),
     )
-    .and_then(|mut select| {
-        select
-            .query_row([keep.min(i64::MAX as u64) as i64], |row| number(row, 0))
-            .optional()
-    })
-    .map_err(fault)
     .map(Option::unwrap_or_default)
 }
 
@@ -276,56 +273,49 @@ pub(crate) fn prune_through(tx: &Tx<'_>, sequence: u64) -> Result<usize> {
 
 /// How many events and heads there are.
 pub(crate) fn counts(conn: &Connection) -> Result<(u64, u64)> {
-    conn.query_row(
+    only(
+        conn,
         "SELECT (SELECT count(*) FROM session_state_events), (SELECT count(*) FROM session_state_heads)",
         [],
-        |row| Ok((number(row, 0)?, number(row, 1)?)),
+        |row| Ok((row.number(0)?, row.number(1)?)),
     )
-    .map_err(fault)
 }
 
-/// A sequence or count, which the database holds as a signed number.
-pub(super) fn number(row: &Row<'_>, at: usize) -> rusqlite::Result<u64> {
-    row.get::<_, i64>(at).map(|n| n.max(0) as u64)
-}
-
-/// One row of [`EVENT`]'s columns. What is no kind or actor of ours is a fault
-/// of the file, told as such rather than passed over.
-fn event(row: &Row<'_>) -> rusqlite::Result<Result<Event>> {
-    let kind: String = row.get(4)?;
-    let actor: String = row.get(5)?;
-    let actor_type = match actor.as_str() {
-        "human" => ActorType::Human,
-        "agent" => ActorType::Agent,
-        "system" => ActorType::System,
-        _ => {
-            return Ok(Err(Error::storage(
-                "the log holds an actor type this version does not know",
-            )));
-        }
+fn head_at(row: &Values<'_>, at: usize) -> Result<Head> {
+    let head = Head {
+        last: row.number(at)?,
+        pruned: row.number(at + 1)?,
     };
-    let Some(kind) = Kind::from_name(&kind) else {
-        return Ok(Err(Error::storage(
-            "the log holds a kind this version does not know",
-        )));
-    };
-    Ok(Ok(Event {
-        sequence: number(row, 0)?,
-        session_key: row.get(1)?,
-        agent_id: row.get(2)?,
-        session_id: row.get(3)?,
-        kind,
-        actor_type,
-        actor_id: row.get(6)?,
-        run_id: row.get(7)?,
-        occurred_at: row.get(8)?,
-        summary: row.get(9)?,
-        payload: row
-            .get::<_, Option<String>>(10)?
-            .and_then(PublicPayload::from_json),
-    }))
+    if head.pruned > head.last {
+        return Err(Error::damaged("more was pruned of a session than it had"));
+    }
+    Ok(head)
 }
 
-fn collect(rows: impl Iterator<Item = rusqlite::Result<Result<Event>>>) -> Result<Vec<Event>> {
-    rows.map(|row| row.map_err(fault)?).collect()
+/// One row of [`EVENT`]'s columns.
+fn event(row: &Values<'_>) -> Result<Event> {
+    let session = row.session(8, 9)?;
+    Ok(Event {
+        session_key: Some(session.key),
+        agent_id: Some(session.agent),
+        session_id: row.maybe_id(10)?,
+        ..nameless(row)?
+    })
+}
+
+/// As [`event`], without what names the session.
+fn nameless(row: &Values<'_>) -> Result<Event> {
+    Ok(Event {
+        sequence: row.number(0)?,
+        session_key: None,
+        agent_id: None,
+        session_id: None,
+        kind: row.kind(1)?,
+        actor_type: row.actor_type(2)?,
+        actor_id: row.maybe_id(3)?,
+        run_id: row.maybe_id(4)?,
+        occurred_at: row.time(5)?,
+        summary: row.line(6)?,
+        payload: row.maybe_payload(7)?,
+    })
 }

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use rusqlite::types::ToSql;
-use rusqlite::{Connection, OptionalExtension, Row, params, params_from_iter};
+use rusqlite::{Connection, params, params_from_iter};
 
-use super::events::number;
+use super::values::{Values, first, only, rows};
 use super::{Tx, fault};
-use crate::contract::{Catalog, Error, Result};
+use crate::contract::{Catalog, MAX_NUMBER, Result};
 use crate::key::Session;
 
 /// A tie of a session to an upstream source.
@@ -30,6 +30,7 @@ pub(crate) struct LinkRow {
     pub followed: bool,
     pub progress: Progress,
     pub misses: u32,
+    /// By [`crate::sys::uptime_ms`]: the clock may be set between two misses.
     pub missed_at: i64,
     /// Rises with every change: who read the link before one must read it again.
     pub revision: i64,
@@ -85,12 +86,12 @@ pub(crate) fn of_id(conn: &Connection, id: i64) -> Result<Option<LinkRow>> {
 }
 
 fn one(conn: &Connection, which: &str, values: &[&dyn ToSql]) -> Result<Option<LinkRow>> {
-    conn.prepare_cached(&format!(
-        "SELECT {LINK} FROM session_upstream_links WHERE {which} AND released_at IS NULL"
-    ))
-    .and_then(|mut select| select.query_row(values, link).optional())
-    .map_err(fault)?
-    .transpose()
+    first(
+        conn,
+        &format!("SELECT {LINK} FROM session_upstream_links WHERE {which} AND released_at IS NULL"),
+        values,
+        link,
+    )
 }
 
 /// What narrows a list of links.
@@ -136,31 +137,28 @@ pub(crate) fn list(
     }
     sql += " ORDER BY session_key, agent_id LIMIT ? OFFSET ?";
     values.extend([&page.0 as &dyn ToSql, &page.1]);
-    let mut select = conn.prepare_cached(&sql).map_err(fault)?;
-    let rows = select
-        .query_map(params_from_iter(values), link)
-        .map_err(fault)?;
-    rows.map(|row| row.map_err(fault)?).collect()
+    rows(conn, &sql, params_from_iter(values), link)
 }
 
 /// How many links there are.
 pub(crate) fn count(conn: &Connection) -> Result<u64> {
-    conn.query_row(
+    only(
+        conn,
         "SELECT count(*) FROM session_upstream_links WHERE released_at IS NULL",
         [],
-        |row| number(row, 0),
+        |row| row.number(0),
     )
-    .map_err(fault)
 }
 
 /// Whether a session has adopted this thread.
 pub(crate) fn is_adopted(conn: &Connection, catalog: Catalog, thread: &str) -> Result<bool> {
-    conn.prepare_cached(
+    only(
+        conn,
         "SELECT EXISTS (SELECT 1 FROM session_upstream_links
                         WHERE catalog = ?1 AND thread_id = ?2 AND released_at IS NULL)",
+        params![catalog.as_str(), thread],
+        |row| row.flag(0),
     )
-    .and_then(|mut select| select.query_row(params![catalog.as_str(), thread], |row| row.get(0)))
-    .map_err(fault)
 }
 
 /// Makes the session's link, or turns the one it has, or had, to a new source:
@@ -235,7 +233,7 @@ pub(crate) fn advance(
     Ok(())
 }
 
-/// Stores how often in a row the source was not there, and when last.
+/// Stores how often in a row the source was not there, and the uptime at the last time.
 pub(crate) fn set_misses(tx: &Tx<'_>, id: i64, misses: u32, missed_at: i64) -> Result<()> {
     tx.conn
         .prepare_cached(
@@ -309,22 +307,21 @@ pub(crate) enum Known {
 
 /// What is known of the turn of this key to this link on this source.
 pub(crate) fn known(tx: &Tx<'_>, key: &[u8; 16], link: i64, source: &[u8; 16]) -> Result<Known> {
-    let mut select = tx
-        .conn
-        .prepare_cached("SELECT link, source, copy FROM session_aware_turns WHERE key = ?1")
-        .map_err(fault)?;
-    let mut rows = select.query([key]).map_err(fault)?;
-    let mut known = Known::No;
-    while let Some(row) = rows.next().map_err(fault)? {
-        let (of, on, copy): (i64, Vec<u8>, bool) = row.try_into().map_err(fault)?;
-        if of == link {
-            return Ok(Known::Met);
-        }
-        if !copy && on != source {
-            known = Known::Elsewhere;
-        }
+    let met = rows(
+        tx.conn,
+        "SELECT link, source, copy FROM session_aware_turns WHERE key = ?1",
+        [key],
+        |row| Ok((row.any::<i64>(0)?, row.any::<[u8; 16]>(1)?, row.flag(2)?)),
+    )?;
+    if met.iter().any(|(of, _, _)| *of == link) {
+        return Ok(Known::Met);
     }
-    Ok(known)
+    let elsewhere = met.iter().any(|(_, on, copy)| !copy && on != source);
+    Ok(if elsewhere {
+        Known::Elsewhere
+    } else {
+        Known::No
+    })
 }
 
 /// Remembers a turn.
@@ -366,15 +363,12 @@ pub(crate) fn add_own_message(
 
 /// The prints of what the host sent to the session itself.
 pub(crate) fn own_messages(conn: &Connection, session: &Session) -> Result<Vec<[u8; 16]>> {
-    conn.prepare_cached(
+    rows(
+        conn,
         "SELECT print FROM session_aware_own_messages WHERE session_key = ?1 AND agent_id = ?2",
+        params![session.key, session.agent],
+        |row| row.any(0),
     )
-    .and_then(|mut select| {
-        select
-            .query_map(params![session.key, session.agent], |row| row.get(0))?
-            .collect()
-    })
-    .map_err(fault)
 }
 
 /// Sets or takes away this handle's mark that the host runs the session.
@@ -393,92 +387,72 @@ pub(crate) fn set_run(tx: &Tx<'_>, session: &Session, handle: i64, active: bool)
 
 /// The handles that said the host runs the session, alive or not.
 pub(crate) fn runs(conn: &Connection, session: &Session) -> Result<Vec<i64>> {
-    conn.prepare_cached(
+    rows(
+        conn,
         "SELECT handle FROM session_aware_runs WHERE session_key = ?1 AND agent_id = ?2",
+        params![session.key, session.agent],
+        |row| row.any(0),
     )
-    .and_then(|mut select| {
-        select
-            .query_map(params![session.key, session.agent], |row| row.get(0))?
-            .collect()
-    })
-    .map_err(fault)
 }
 
 /// Every session that a handle said the host runs, with the handle.
 pub(crate) fn all_runs(conn: &Connection) -> Result<Vec<(Session, i64)>> {
-    conn.prepare_cached("SELECT session_key, agent_id, handle FROM session_aware_runs")
-        .and_then(|mut select| {
-            let run = |row: &Row<'_>| {
-                let session = Session {
-                    key: row.get(0)?,
-                    agent: row.get(1)?,
-                };
-                Ok((session, row.get(2)?))
-            };
-            select.query_map([], run)?.collect()
-        })
-        .map_err(fault)
+    rows(
+        conn,
+        "SELECT session_key, agent_id, handle FROM session_aware_runs",
+        [],
+        |row| Ok((row.session(0, 1)?, row.any(2)?)),
+    )
 }
 
 /// The key of all hashes of this database.
 pub(crate) fn secret(conn: &Connection) -> Result<[u8; 32]> {
-    conn.query_row("SELECT value FROM session_aware_secret", [], |row| {
-        row.get(0)
+    only(conn, "SELECT value FROM session_aware_secret", [], |row| {
+        row.any(0)
     })
-    .map_err(fault)
 }
 
-/// A size or place in a file as the database holds it; none is near the limit.
+/// A size or place in a file as the database holds it. A sparse file may claim
+/// to be longer than numbers go; nothing is ever read so far.
 fn signed(n: u64) -> i64 {
-    i64::try_from(n).unwrap_or(i64::MAX)
+    i64::try_from(n).map_or(MAX_NUMBER, |n| n.min(MAX_NUMBER))
 }
 
-fn link(row: &Row<'_>) -> rusqlite::Result<Result<LinkRow>> {
-    let Some(catalog) = Catalog::from_name(&row.get::<_, String>(3)?) else {
-        return Ok(Err(Error::storage(
-            "a link is of a catalog this version does not know",
-        )));
-    };
-    let stamp = match (
-        row.get::<_, Option<i64>>(13)?,
-        row.get::<_, Option<i64>>(14)?,
-    ) {
+fn link(row: &Values<'_>) -> Result<LinkRow> {
+    let stamp = match (row.any::<Option<i64>>(13)?, row.any::<Option<i64>>(14)?) {
         (Some(device), Some(inode)) => Some(FileStamp {
             device: device as u64,
             inode: inode as u64,
-            size: number(row, 15)?,
-            modified_ns: row.get(16)?,
+            size: row.number(15)?,
+            modified_ns: row.any(16)?,
         }),
         _ => None,
     };
-    let mark = match (row.get(17)?, row.get(18)?) {
+    let mark = match (row.any(17)?, row.any(18)?) {
         (Some(head), Some(tail)) => Some((head, tail)),
         _ => None,
     };
-    Ok(Ok(LinkRow {
-        id: row.get(0)?,
-        session: Session {
-            key: row.get(1)?,
-            agent: row.get(2)?,
-        },
-        catalog,
-        thread: row.get(4)?,
-        source: row.get::<_, Option<String>>(5)?.map(PathBuf::from),
-        host: row.get(6)?,
-        adopted_at: row.get(7)?,
-        adopted_event: number(row, 8)?,
-        baseline_now: row.get(9)?,
-        baseline_end: row.get::<_, Option<i64>>(10)?.map(|end| end.max(0) as u64),
+    Ok(LinkRow {
+        id: row.any(0)?,
+        session: row.session(1, 2)?,
+        catalog: row.catalog(3)?,
+        thread: row.any(4)?,
+        source: row.maybe_path(5)?,
+        host: row.filled(6)?,
+        adopted_at: row.time(7)?,
+        adopted_event: row.number(8)?,
+        baseline_now: row.flag(9)?,
+        baseline_end: row.maybe_number(10)?,
         progress: Progress {
-            position: number(row, 11)?,
-            state: row.get(12)?,
+            position: row.number(11)?,
+            state: row.maybe_json(12)?,
             stamp,
             mark,
         },
-        misses: row.get(19)?,
-        missed_at: row.get(20)?,
-        revision: row.get(21)?,
-        followed: row.get(22)?,
-        adopted_source: row.get::<_, Option<String>>(23)?.map(PathBuf::from),
-    }))
+        misses: row.any(19)?,
+        missed_at: row.time(20)?,
+        revision: row.any(21)?,
+        followed: row.flag(22)?,
+        adopted_source: row.maybe_path(23)?,
+    })
 }

@@ -2,25 +2,38 @@
 //! of the library behind functions named after what they do.
 
 pub(crate) mod alive;
+mod clock;
 pub(crate) mod cursors;
 pub(crate) mod events;
+mod faults;
 pub(crate) mod links;
 pub(crate) mod offers;
 mod open;
+mod power;
 mod readers;
 pub(crate) mod schema;
+mod steps;
+mod values;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
 use crate::contract::{Durability, Error, Result};
-use open::{Identity, InUse, OpenFile};
+use crate::sharing::{self, Danger};
+pub(crate) use crate::sync::lock;
+use crate::sync::{Arc, Mutex};
+pub(crate) use clock::Clock;
+use faults::{Health, explain};
+pub(crate) use faults::{Report, fault};
+use open::{InUse, Place};
 use readers::Readers;
+#[cfg(test)]
+pub(crate) use steps::Step;
+pub(crate) use steps::Steps;
 use writer::Writer;
 pub(crate) use writer::{QUEUE_EVENTS, Tx};
 
@@ -32,19 +45,24 @@ pub(crate) struct Options {
     pub read_only: bool,
     pub durability: Durability,
     pub busy_timeout: Duration,
+    pub clock: Clock,
+    pub steps: Steps,
 }
 
 /// What is done in the first transaction on a database, whenever it is opened anew.
 pub(crate) type OnOpen = Box<dyn Fn(&Tx<'_>) -> Result<()> + Send + Sync>;
 
-/// Told of the wakes that a transaction raised, after its commit.
+/// Told of the wakes that a transaction raised, after its commit; of none when
+/// they were lost on the way and are to be read.
 pub(crate) type OnCommit = Box<dyn Fn(Vec<offers::Raised>) + Send + Sync>;
 
 /// An open database.
 pub(crate) struct Store {
     options: Options,
+    place: Place,
     writer: Option<Writer>,
-    readers: Readers,
+    readers: Arc<Readers>,
+    health: Arc<Health>,
     /// Given back when the connections are closed.
     in_use: Mutex<Option<InUse>>,
 }
@@ -54,20 +72,25 @@ impl Store {
     pub(crate) fn open(options: Options, on_open: OnOpen, on_commit: OnCommit) -> Result<Store> {
         let in_use = Mutex::new(Some(InUse::begin()?));
         let readers = Readers::new(options.clone());
-        if options.read_only {
+        let health = Arc::new(Health::default());
+        let writer = if options.read_only {
             readers.check()?;
-            return Ok(Store {
-                options,
-                writer: None,
-                readers,
-                in_use,
-            });
-        }
-        let writer = Writer::open(options.clone(), on_open, on_commit)?;
+            None
+        } else {
+            Some(Writer::open(
+                options.clone(),
+                Arc::clone(&readers),
+                Arc::clone(&health),
+                on_open,
+                on_commit,
+            )?)
+        };
         Ok(Store {
+            place: Place::new(&options.path),
             options,
-            writer: Some(writer),
+            writer,
             readers,
+            health,
             in_use,
         })
     }
@@ -115,33 +138,69 @@ impl Store {
 
     /// Runs `work` on one snapshot of the database.
     pub(crate) fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let at_path = Identity::of(&self.options.path).ok_or_else(gone)?;
-        if let Some(writer) = &self.writer {
-            writer.follow(at_path)?;
-        }
-        self.readers.read(at_path, work)
+        let at_path = self.health.note(None, self.place.files())?;
+        let at_path = match &self.writer {
+            Some(writer) => writer.follow(at_path)?,
+            None => at_path,
+        };
+        let read = self.readers.read(at_path, work);
+        self.health.note(Some(at_path), read)
     }
 
-    /// A number that changes when another connection has written.
-    pub(crate) fn data_version(&self) -> Result<i64> {
+    /// How the database fares in this handle.
+    pub(crate) fn report(&self) -> Report {
+        self.health.report(self.place.files().ok())
+    }
+
+    /// A number that changes when another connection has written; `None` while
+    /// this one is writing, or waits to.
+    pub(crate) fn data_version(&self) -> Result<Option<i64>> {
         self.writer()?.data_version()
+    }
+
+    /// What else in this process endangers the database that is open for writing.
+    pub(crate) fn danger(&self) -> Danger {
+        let at_path = self.place.files().ok();
+        match &self.writer {
+            Some(writer) if at_path.is_some() && writer.current() == at_path => {
+                sharing::look(&self.options.path)
+            }
+            _ => Danger::default(),
+        }
     }
 
     /// Moves what the write-ahead log holds into the database as far as readers allow.
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        let file = open::reader(&self.options, true)?;
-        file.conn
-            .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))
-            .map_err(fault)
+        let at_path = self.place.files()?;
+        self.health.check(at_path)?;
+        let moves = self.writer()?.moves();
+        if moves.as_ref().is_some_and(|moves| moves.failed()) {
+            return Ok(());
+        }
+        let moved = open::reader(&self.options, true).and_then(|file| {
+            let moved = file
+                .conn
+                .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
+            if let Some(moves) = &moves {
+                moves.note(&moved);
+            }
+            moved.map_err(|error| explain(fault(error), Some(&file.conn), &self.options.path))
+        });
+        self.health.note(Some(at_path), moved)
     }
 
     /// A consistent copy in the file `into`, which must be empty or absent.
     pub(crate) fn copy_to(&self, into: &str) -> Result<()> {
-        let at_path = Identity::of(&self.options.path).ok_or_else(gone)?;
-        self.readers.alone(at_path, |conn| {
+        let at_path = self.place.files()?;
+        let copied = self.readers.alone(at_path, |conn| {
             conn.execute("VACUUM INTO ?1", [into]).map_err(fault)?;
             Ok(())
-        })
+        });
+        let copied = copied.map_err(|error| Error {
+            message: format!("the copy cannot be made: {}", error.message),
+            ..error
+        });
+        self.health.note(Some(at_path), copied)
     }
 
     /// Lets no more write; the background writer ends when its queue is empty.
@@ -167,40 +226,14 @@ impl Store {
     }
 }
 
-/// Milliseconds since the epoch, by the local clock.
-pub(crate) fn now_ms() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-}
-
-/// SQLite's errors as the contract's.
-pub(crate) fn fault(error: rusqlite::Error) -> Error {
-    use rusqlite::ErrorCode;
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            Error::storage("another process held the database for longer than busyTimeoutMs")
-        }
-        Some(ErrorCode::NotADatabase) => Error::storage("the file is not an SQLite database"),
-        _ => Error::storage(format!("SQLite: {error}")),
-    }
-}
-
-fn gone() -> Error {
-    Error::storage("the database file is gone from its path")
-}
-
 /// Repeats what SQLite refuses at once, without its own waiting, while another
 /// process opens the same file.
 fn retry_busy<T>(
     conn: &Connection,
+    patience: Duration,
     mut attempt: impl FnMut(&Connection) -> rusqlite::Result<T>,
 ) -> Result<T> {
-    let wait: i64 = conn
-        .query_row("PRAGMA busy_timeout", [], |row| row.get(0))
-        .map_err(fault)?;
-    let deadline = Instant::now() + Duration::from_millis(wait.unsigned_abs());
+    let deadline = Instant::now() + patience;
     loop {
         match attempt(conn) {
             Err(error)
@@ -212,12 +245,4 @@ fn retry_busy<T>(
             outcome => return outcome.map_err(fault),
         }
     }
-}
-
-/// Takes a lock; what a panic left behind it is still whole, since every
-/// guarded change here is a single step.
-pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -3,9 +3,9 @@
 use rusqlite::{Connection, params};
 
 use super::cursors::CursorRow;
-use super::events::number;
+use super::values::{only, rows};
 use super::{Tx, fault};
-use crate::contract::{Error, Result};
+use crate::contract::{Error, MAX_NUMBER, Result};
 use crate::key::Session;
 
 /// A wake that a transaction raised.
@@ -38,13 +38,15 @@ pub(crate) struct Handle {
 
 /// Raises a wake: gives it its number, and has it handed on after the commit.
 pub(crate) fn raise(tx: &Tx<'_>, watcher: &str, target: &Session) -> Result<u64> {
+    // Read before it is counted up: SQLite would count up from anything.
+    let number = last_wake(tx.conn)? + 1;
+    if number > MAX_NUMBER.unsigned_abs() {
+        return Err(Error::damaged("there is no number left for a wake"));
+    }
     tx.conn
-        .prepare_cached(
-            "UPDATE session_aware_counters SET value = value + 1 WHERE name = 'last_wake'",
-        )
-        .and_then(|mut update| update.execute([]))
+        .prepare_cached("UPDATE session_aware_counters SET value = ?1 WHERE name = 'last_wake'")
+        .and_then(|mut update| update.execute([number as i64]))
         .map_err(fault)?;
-    let number = last_wake(tx.conn)?;
     tx.raised.borrow_mut().push(Raised {
         number,
         watcher: watcher.to_owned(),
@@ -55,9 +57,12 @@ pub(crate) fn raise(tx: &Tx<'_>, watcher: &str, target: &Session) -> Result<u64>
 
 /// The number of the newest wake.
 pub(crate) fn last_wake(conn: &Connection) -> Result<u64> {
-    conn.prepare_cached("SELECT value FROM session_aware_counters WHERE name = 'last_wake'")
-        .and_then(|mut select| select.query_row([], |row| number(row, 0)))
-        .map_err(fault)
+    only(
+        conn,
+        "SELECT value FROM session_aware_counters WHERE name = 'last_wake'",
+        [],
+        |row| row.number(0),
+    )
 }
 
 /// Registers a handle that is offered every wake from now on; answers its id.
@@ -78,20 +83,21 @@ pub(crate) fn add_handle(tx: &Tx<'_>, agents: Option<&[String]>) -> Result<i64> 
 
 /// Every registered handle, alive or not.
 pub(crate) fn handles(conn: &Connection) -> Result<Vec<Handle>> {
-    conn.prepare_cached("SELECT id, first_wake, agents FROM session_aware_handles")
-        .and_then(|mut select| {
-            select
-                .query_map([], |row| {
-                    let agents: Option<String> = row.get(2)?;
-                    Ok(Handle {
-                        id: row.get(0)?,
-                        first_wake: number(row, 1)?,
-                        agents: agents.map(|list| serde_json::from_str(&list).unwrap_or_default()),
-                    })
-                })?
-                .collect()
-        })
-        .map_err(fault)
+    rows(
+        conn,
+        "SELECT id, first_wake, agents FROM session_aware_handles",
+        [],
+        |row| {
+            let agents: Option<String> = row.any(2)?;
+            Ok(Handle {
+                id: row.any(0)?,
+                first_wake: row.number(1)?,
+                agents: agents
+                    .map(|list| serde_json::from_str(&list).map_err(|_| row.wrong(2)))
+                    .transpose()?,
+            })
+        },
+    )
 }
 
 /// Forgets a handle, what it was offered, and the runs it announced.
@@ -120,9 +126,10 @@ pub(crate) fn add_offer(tx: &Tx<'_>, handle: i64, wake: u64) -> Result<()> {
 
 /// Whether the handle was offered this older wake.
 pub(crate) fn was_offered(conn: &Connection, handle: i64, wake: u64) -> Result<bool> {
-    conn.prepare_cached(
+    only(
+        conn,
         "SELECT EXISTS (SELECT 1 FROM session_aware_offers WHERE handle = ?1 AND wake = ?2)",
+        params![handle, wake as i64],
+        |row| row.flag(0),
     )
-    .and_then(|mut select| select.query_row(params![handle, wake as i64], |row| row.get(0)))
-    .map_err(fault)
 }

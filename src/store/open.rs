@@ -1,34 +1,212 @@
 //! Opening the database file.
 
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::ops::{Deref, DerefMut};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
+use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags};
 
-use super::{Options, fault, schema};
-use crate::contract::{Durability, Error, Result};
+use super::alive::{Turn, beside_path};
+use super::faults::{explain, fault};
+use super::power::{Moves, settle};
+use super::{Options, lock, readers, schema};
+use crate::contract::{Code, Durability, Error, Result};
+use crate::sharing::Use;
+use crate::sync::Mutex;
 use crate::sys::{self, PerProcess};
+
+/// No value is longer than what one request may hold; a longer one is damage
+/// and not to be read into memory.
+const LONGEST: i32 = 16 << 20;
 
 /// A file, whatever its name: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Identity {
+struct Identity {
     device: u64,
     inode: u64,
 }
 
 impl Identity {
     /// The file at `path` now; `None` when there is none.
-    pub(super) fn of(path: &Path) -> Option<Identity> {
-        let found = fs::metadata(path).ok()?;
-        Some(Identity {
+    fn of(path: &Path) -> Option<Identity> {
+        fs::metadata(path).ok().as_ref().map(Identity::new)
+    }
+
+    fn new(found: &fs::Metadata) -> Identity {
+        Identity {
             device: found.dev(),
             inode: found.ino(),
+        }
+    }
+}
+
+/// Where a database's files are.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) main: PathBuf,
+    wal: PathBuf,
+    shm: PathBuf,
+}
+
+/// The files of a database, whatever their names: while one is open, none of
+/// them is ever another. SQLite alone would go on with files that were removed
+/// or replaced, and what it writes there nobody sees again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Files {
+    main: Identity,
+    wal: Option<Identity>,
+    shm: Option<Identity>,
+}
+
+impl Place {
+    pub(super) fn new(database: &Path) -> Place {
+        Place {
+            main: database.to_owned(),
+            wal: beside_path(database, "wal"),
+            shm: beside_path(database, "shm"),
+        }
+    }
+
+    /// The files that are here now.
+    pub(super) fn files(&self) -> Result<Files> {
+        let main = fs::metadata(&self.main).map_err(|problem| match problem.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => {
+                Error::storage("the database file is gone from its path")
+            }
+            _ => unseen(&problem),
+        })?;
+        Ok(Files {
+            main: Identity::new(&main),
+            wal: Identity::of(&self.wal),
+            shm: Identity::of(&self.shm),
         })
     }
+
+    /// Removes what lies beside a database that is no longer here. SQLite would
+    /// take it for the log of the one that is.
+    fn remove_leftovers(&self) -> Result<()> {
+        for path in [&self.wal, &self.shm, &beside_path(&self.main, "journal")] {
+            remove(path)?;
+        }
+        Ok(())
+    }
+
+    /// Whether this process has a connection to the database with another log
+    /// than the one here. SQLite shares a log's index among the connections of
+    /// a process to a file, and would mix the two.
+    pub(super) fn has_stale_connections(&self) -> bool {
+        let is_stale = |other: &Files, now: Files| {
+            other.same_main(now) && *other != now && (other.wal.is_some() || other.shm.is_some())
+        };
+        if let Ok(now) = self.files() {
+            readers::let_go(|files| is_stale(&files, now));
+        }
+        let all = lock(CONNECTED.get());
+        // Looked at while nobody comes or goes.
+        self.files()
+            .is_ok_and(|now| all.iter().any(|other| is_stale(other, now)))
+    }
+
+    /// Clears the place of what belongs to `old`, whose connections are closed:
+    /// a log without its index or without its database, or the other way. Of a
+    /// damaged database the log is kept under another name.
+    pub(super) fn clear(&self, old: Files, damaged: bool) -> Result<()> {
+        let now = self.files()?;
+        if now.shm.is_some() && now.shm == old.shm {
+            remove(&self.shm)?;
+        }
+        if now.main != old.main && now.wal.is_some() && now.wal == old.wal {
+            let is_empty = fs::metadata(&self.wal).is_ok_and(|found| found.len() == 0);
+            if damaged && !is_empty {
+                let kept = beside_path(&self.main, "wal-of-damaged");
+                fs::rename(&self.wal, &kept).map_err(|problem| {
+                    Error::storage(format!(
+                        "the write-ahead log of the database that was here cannot be moved away: {problem}"
+                    ))
+                })?;
+                log::warn!(target: "store", "the log of the damaged database was kept as {}", kept.display());
+            } else {
+                remove(&self.wal)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(problem) if problem.kind() != ErrorKind::NotFound => Err(Error::storage(format!(
+            "a file that a database before this one left here cannot be removed: {problem}"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+impl Files {
+    /// Whether both are the same database, with whatever log beside it.
+    pub(super) fn same_main(self, other: Files) -> bool {
+        self.main == other.main
+    }
+
+    /// What became of the log of `old`, whose connection is the asker's.
+    pub(super) fn log_of(self, old: Files) -> Log {
+        if self.wal.is_some() && self.wal != old.wal {
+            Log::Another
+        } else if self.wal.is_some() && self.shm.is_some() && self.shm != old.shm {
+            Log::Taken
+        } else {
+            Log::Own
+        }
+    }
+}
+
+/// What became of a log when its files were removed or replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Log {
+    /// Nobody has begun to use what is here now.
+    Own,
+    /// Somebody goes on with it, having read all of it.
+    Taken,
+    /// Somebody has begun another.
+    Another,
+}
+
+/// The connections of this process, by the files they are on.
+static CONNECTED: PerProcess<Mutex<Vec<Files>>> = PerProcess::new();
+
+/// A connection's entry among those of the process.
+struct Connected(Files);
+
+impl Connected {
+    fn new(files: Files) -> Connected {
+        lock(CONNECTED.get()).push(files);
+        Connected(files)
+    }
+}
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        let mut all = lock(CONNECTED.get());
+        if let Some(at) = all.iter().position(|files| *files == self.0) {
+            all.swap_remove(at);
+        }
+    }
+}
+
+/// Why a database with another log than that of this process's connections is not opened.
+pub(super) fn stale() -> Error {
+    Error::storage(
+        "the write-ahead log was removed or replaced; the database is opened anew when every handle of this process has let go of the old one, which takes a second",
+    )
 }
 
 /// How many stores this process has open, or is opening. SQLite keeps locks and
@@ -60,33 +238,189 @@ impl Drop for InUse {
     }
 }
 
-/// A connection and the file it is on.
+/// A connection, and what it needs until it is closed.
+pub(super) struct Held {
+    conn: Connection,
+    /// What the files were when they were opened without locks.
+    alone: Option<Alone>,
+    // Dropped after the connection.
+    used: Use,
+}
+
+impl Held {
+    /// Whether there is a log that a process left which ended without closing the database.
+    fn has_left_log(&self) -> bool {
+        matches!(self.alone, Some(Alone { log: Some(_), .. }))
+    }
+}
+
+impl Deref for Held {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        &self.conn
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut Connection {
+        &mut self.conn
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.used.leave();
+        // SQLite closes its descriptor at once when it takes no locks on it.
+        if self.has_left_log()
+            && let Ok(none) = Connection::open_in_memory()
+        {
+            self.used.park(std::mem::replace(&mut self.conn, none));
+        }
+    }
+}
+
+/// A connection and the files it is on.
 pub(super) struct OpenFile {
-    pub(super) conn: Connection,
-    pub(super) identity: Identity,
+    pub(super) conn: Held,
+    pub(super) files: Files,
+    /// Of a writer with `durability: "power"`.
+    pub(super) moves: Option<Arc<Moves>>,
+    _connected: Connected,
+}
+
+impl OpenFile {
+    fn new(conn: Held, options: &Options, main: Identity) -> Result<OpenFile> {
+        let files = Place::new(&options.path).files()?;
+        if files.main != main {
+            return Err(Error::storage(
+                "the database file was replaced while it was opened",
+            ));
+        }
+        conn.used.guard_shm();
+        Ok(OpenFile {
+            conn,
+            files,
+            moves: None,
+            _connected: Connected::new(files),
+        })
+    }
+
+    /// Moves all of the log into the database, as far as its readers allow.
+    pub(super) fn empty_log(&self) -> Result<()> {
+        self.conn
+            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+            .map_err(fault)
+    }
+
+    /// Mends what a failed move of the log left, where there is something.
+    pub(super) fn mend(&self) {
+        if let Some(moves) = &self.moves {
+            moves.mend(&self.conn);
+        }
+    }
+
+    /// Whether the log must stay for what a failed move left.
+    pub(super) fn keeps_log(&self) -> bool {
+        self.moves.as_ref().is_some_and(|moves| moves.failed())
+    }
+
+    /// Closes the connection; the last one of all processes then moves the log
+    /// into the database and removes it.
+    pub(super) fn close_and_tidy(self) {
+        // Refused or not, the log is only tidier so.
+        let _ = self
+            .conn
+            .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false);
+    }
+
+    /// Whether nobody came to use the database since it was opened by
+    /// [`reader`] as one that nobody uses. Always, when it was not so opened.
+    pub(super) fn is_valid(&self, path: &Path) -> bool {
+        self.conn
+            .alone
+            .as_ref()
+            .is_none_or(|then| Alone::look(path).is_ok_and(|now| now.as_ref() == Some(then)))
+    }
+}
+
+/// The files of a database that no process has open: there is no `-shm`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Alone {
+    database: Stamp,
+    /// What a process left that ended without closing the database.
+    log: Option<Stamp>,
+}
+
+/// Inode, size, and the time of the last change of the content.
+type Stamp = (u64, u64, i64, i64);
+
+impl Alone {
+    /// `None` when there is a `-shm`, or no database that is whole without a recovery.
+    fn look(path: &Path) -> io::Result<Option<Alone>> {
+        let stamp = |what: &str| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(what);
+            match fs::metadata(name) {
+                Ok(found) => Ok(Some((
+                    found.ino(),
+                    found.len(),
+                    found.mtime(),
+                    found.mtime_nsec(),
+                ))),
+                Err(problem) if problem.kind() == ErrorKind::NotFound => Ok(None),
+                Err(problem) => Err(problem),
+            }
+        };
+        if stamp("-shm")?.is_some() || stamp("-journal")?.is_some() {
+            return Ok(None);
+        }
+        let log = stamp("-wal")?.filter(|(_, size, ..)| *size > 0);
+        Ok(stamp("")?.map(|database| Alone { database, log }))
+    }
 }
 
 /// Opens for writing: makes the file when that is wanted, and its tables.
 pub(super) fn writer(options: &Options) -> Result<OpenFile> {
     check_place(options)?;
     if options.create {
-        make(&options.path)?;
+        make(options)?;
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut file = open(options, flags, 2_000)?;
+    let (mut conn, main) = open(options, flags, 2_000, None)?;
     let synchronous = match options.durability {
         Durability::Process => "NORMAL",
         Durability::Power => "FULL",
     };
-    schema::migrate(&mut file.conn)?;
-    file.conn
-        .pragma_update(None, "synchronous", synchronous)
-        .map_err(fault)?;
+    schema::migrate(&mut conn, options.clock.now_ms(), options.busy_timeout)
+        .and_then(|()| {
+            conn.pragma_update(None, "synchronous", synchronous)
+                .map_err(fault)
+        })
+        .map_err(|error| explain(error, Some(&conn), &options.path))?;
+    let moves = match options.durability {
+        Durability::Process => None,
+        Durability::Power => {
+            let moves = Moves::take_over(&mut conn)?;
+            settle(&conn, &moves, &options.path)
+                .map_err(|error| explain(error, Some(&conn), &options.path))?;
+            Some(moves)
+        }
+    };
+    let file = OpenFile {
+        moves,
+        ..OpenFile::new(conn, options, main)?
+    };
+    file.conn.used.guard_log();
     Ok(file)
 }
 
 /// Opens for reading; `checkpoints` allows the connection to move the
 /// write-ahead log, which a read-only one cannot.
+///
+/// A handle that is read only leaves no file behind, and needs none to be made:
+/// where nobody has the database open it is read without locks, for as long as
+/// [`OpenFile::is_valid`].
 pub(super) fn reader(options: &Options, checkpoints: bool) -> Result<OpenFile> {
     check_place(options)?;
     let access = if checkpoints {
@@ -94,52 +428,109 @@ pub(super) fn reader(options: &Options, checkpoints: bool) -> Result<OpenFile> {
     } else {
         OpenFlags::SQLITE_OPEN_READ_ONLY
     };
-    let file = open(options, access | OpenFlags::SQLITE_OPEN_NO_MUTEX, 512)?;
-    schema::accept(&file.conn)?;
-    Ok(file)
+    let alone = if options.read_only {
+        Alone::look(&options.path).unwrap_or_default()
+    } else {
+        None
+    };
+    let flags = match alone {
+        Some(_) => OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI,
+        None => access,
+    };
+    let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let (conn, main) = open(options, flags, 512, alone)?;
+    schema::accept(&conn).map_err(|error| explain(error, Some(&conn), &options.path))?;
+    OpenFile::new(conn, options, main)
 }
 
-fn open(options: &Options, flags: OpenFlags, cache_kib: i64) -> Result<OpenFile> {
+fn open(
+    options: &Options,
+    flags: OpenFlags,
+    cache_kib: i64,
+    alone: Option<Alone>,
+) -> Result<(Held, Identity)> {
     let path = &options.path;
+    let (place, deadline) = (Place::new(path), Instant::now() + options.busy_timeout);
+    while place.has_stale_connections() {
+        if Instant::now() >= deadline {
+            return Err(stale());
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
     // The path may be given to another file at any time: what was opened is
     // known when it is the same before and after.
     loop {
         let Some(before) = Identity::of(path) else {
             return Err(missing());
         };
-        let conn = Connection::open_with_flags(path, flags).map_err(fault)?;
+        let used = Use::begin(path, (before.device, before.inode));
+        let conn = match &alone {
+            None => Connection::open_with_flags(path, flags),
+            Some(alone) => Connection::open_with_flags(uri(path, alone), flags),
+        }
+        .map_err(|error| explain(fault(error), None, path))?;
+        let conn = Held {
+            conn,
+            alone: alone.clone(),
+            used,
+        };
         if Identity::of(path) != Some(before) {
             continue;
         }
-        let file = OpenFile {
-            conn,
-            identity: before,
-        };
-        file.conn
-            .busy_timeout(options.busy_timeout)
-            .map_err(fault)?;
-        file.conn.set_prepared_statement_cache_capacity(64);
-        file.conn
-            .set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)
-            .map_err(fault)?;
-        for (pragma, value) in [
-            ("cache_size", -cache_kib),
-            ("trusted_schema", 0),
-            ("temp_store", 2),
-        ] {
-            file.conn
-                .pragma_update(None, pragma, value)
-                .map_err(fault)?;
-        }
-        return Ok(file);
+        set_up(&conn, options, cache_kib)
+            .map_err(|error| explain(fault(error), Some(&conn), path))?;
+        return Ok((conn, before));
     }
+}
+
+fn set_up(conn: &Held, options: &Options, cache_kib: i64) -> rusqlite::Result<()> {
+    if conn.has_left_log() {
+        // Its index is made in memory.
+        conn.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    }
+    sys::wait_for_locks(conn, options.busy_timeout)?;
+    conn.set_prepared_statement_cache_capacity(64);
+    conn.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST)?;
+    for (option, value) in [
+        (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+        // A connection that is closed in a hurry writes nothing; see `close_and_tidy`.
+        (DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true),
+    ] {
+        conn.set_db_config(option, value)?;
+    }
+    for (pragma, value) in [
+        ("cache_size", -cache_kib),
+        ("trusted_schema", 0),
+        ("temp_store", 2),
+        ("cell_size_check", 1),
+    ] {
+        conn.pragma_update(None, pragma, value)?;
+    }
+    Ok(())
+}
+
+/// The database at `path`, which nobody else uses, for SQLite to read without locks.
+fn uri(path: &Path, alone: &Alone) -> OsString {
+    let how = match alone.log {
+        None => "immutable=1",
+        Some(_) => "vfs=unix-none",
+    };
+    let mut uri = b"file:".to_vec();
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'/' | b'.' | b'-' | b'_' => uri.push(*byte),
+            byte if byte.is_ascii_alphanumeric() => uri.push(*byte),
+            byte => uri.extend(format!("%{byte:02X}").bytes()),
+        }
+    }
+    uri.extend(format!("?mode=ro&{how}").bytes());
+    OsString::from_vec(uri)
 }
 
 fn missing() -> Error {
     Error {
-        code: crate::contract::Code::NotFound,
-        message: "there is no database at this path".to_owned(),
         field: Some("database".to_owned()),
+        ..Error::new(Code::NotFound, "there is no database at this path")
     }
 }
 
@@ -150,7 +541,15 @@ fn check_place(options: &Options) -> Result<()> {
         Ok(found) if !found.is_file() => {
             return Err(Error::invalid("database", "the path is not a regular file"));
         }
-        Ok(_) => {}
+        Ok(found) => {
+            // SQLite would take the file for a new one and throw the log away.
+            let log = fs::metadata(beside_path(path, "wal"));
+            if found.len() == 0 && log.is_ok_and(|log| log.len() > 0) {
+                return Err(Error::damaged(
+                    "the file is empty while its write-ahead log is not",
+                ));
+            }
+        }
         Err(problem) if problem.kind() == ErrorKind::NotFound => {
             if !folder.is_dir() {
                 return Err(Error {
@@ -162,11 +561,7 @@ fn check_place(options: &Options) -> Result<()> {
                 return Err(missing());
             }
         }
-        Err(problem) => {
-            return Err(Error::storage(format!(
-                "the database cannot be looked at: {problem}"
-            )));
-        }
+        Err(problem) => return Err(unseen(&problem)),
     }
     if let Some(kind) = sys::network_file_system(folder) {
         return Err(Error::unsupported(format!(
@@ -176,7 +571,20 @@ fn check_place(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn make(path: &Path) -> Result<()> {
+fn unseen(problem: &std::io::Error) -> Error {
+    Error::storage(format!("the database cannot be looked at: {problem}"))
+}
+
+fn make(options: &Options) -> Result<()> {
+    let path = &options.path;
+    if path.exists() {
+        return Ok(());
+    }
+    let _turn = Turn::take(path, options.busy_timeout)?;
+    if path.exists() {
+        return Ok(());
+    }
+    Place::new(path).remove_leftovers()?;
     // Never opens a file that exists: closing it again would drop the POSIX
     // locks of this process's connections on it.
     match OpenOptions::new()

@@ -1,11 +1,13 @@
 //! The reading connections: at most three, opened when they are first needed.
 
-use std::sync::{Condvar, Mutex};
-
 use rusqlite::Connection;
 
-use super::{Identity, OpenFile, Options, fault, lock, open};
+use super::faults::{explain, fault};
+use super::open::{self, Files, OpenFile};
+use super::{Options, lock};
 use crate::contract::{Error, Result};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, Weak, wait};
+use crate::sys::PerProcess;
 
 const MOST: usize = 3;
 
@@ -15,20 +17,30 @@ pub(super) struct Readers {
     returned: Condvar,
 }
 
+/// Those of every handle of the process.
+static ALL: PerProcess<Mutex<Vec<Weak<Readers>>>> = PerProcess::new();
+
 #[derive(Default)]
 struct Pool {
     idle: Vec<OpenFile>,
-    lent: usize,
+    /// What those that are lent are on.
+    lent: Vec<Files>,
+    /// None is lent while the writer turns to other files.
+    retired: bool,
     closed: bool,
 }
 
 impl Readers {
-    pub(super) fn new(options: Options) -> Readers {
-        Readers {
+    pub(super) fn new(options: Options) -> Arc<Readers> {
+        let readers = Arc::new(Readers {
             options,
             pool: Mutex::default(),
             returned: Condvar::new(),
-        }
+        });
+        let mut all = lock(ALL.get());
+        all.retain(|other| other.strong_count() > 0);
+        all.push(Arc::downgrade(&readers));
+        readers
     }
 
     /// Opens the first connection, so that a database that cannot be read is told at open.
@@ -41,29 +53,53 @@ impl Readers {
     /// Runs `work` in a read transaction, one snapshot, of the file `at_path`.
     pub(super) fn read<T>(
         &self,
-        at_path: Identity,
+        at_path: Files,
         work: impl FnOnce(&Connection) -> Result<T>,
     ) -> Result<T> {
         self.alone(at_path, |conn| {
             conn.prepare_cached("BEGIN")
                 .and_then(|mut begin| begin.execute([]))
                 .map_err(fault)?;
-            let read = work(conn);
+            // What fails half-way is rolled back when the connection is given back.
+            let read = work(conn)?;
             conn.prepare_cached("COMMIT")
                 .and_then(|mut commit| commit.execute([]))
                 .map_err(fault)?;
-            read
+            Ok(read)
         })
     }
 
     /// Runs `work` on a connection of the pool, outside a transaction.
     pub(super) fn alone<T>(
         &self,
-        at_path: Identity,
+        at_path: Files,
         work: impl FnOnce(&Connection) -> Result<T>,
     ) -> Result<T> {
         let lent = self.borrow(at_path)?;
-        work(&lent.file.as_ref().ok_or_else(Error::closed)?.conn)
+        let file = lent.file.as_ref().ok_or_else(Error::closed)?;
+        let done =
+            work(&file.conn).map_err(|error| explain(error, Some(&file.conn), &self.options.path));
+        if !file.is_valid(&self.options.path) {
+            return Err(Error::busy(
+                "another process began to use the database while it was read",
+            ));
+        }
+        done
+    }
+
+    /// Closes every connection, those that are lent when they come back, and
+    /// lends none as long as the answer is kept.
+    pub(super) fn retire(&self) -> Retired<'_> {
+        let mut pool = lock(&self.pool);
+        while pool.retired {
+            pool = self.wait(pool);
+        }
+        pool.retired = true;
+        pool.idle.clear();
+        while !pool.lent.is_empty() {
+            pool = self.wait(pool);
+        }
+        Retired(self)
     }
 
     /// Closes what is idle, and what is lent when it comes back.
@@ -74,43 +110,69 @@ impl Readers {
         self.returned.notify_all();
     }
 
-    fn borrow(&self, at_path: Identity) -> Result<Lent<'_>> {
+    fn borrow(&self, at_path: Files) -> Result<Lent<'_>> {
         let mut pool = lock(&self.pool);
         loop {
             if pool.closed {
                 return Err(Error::closed());
             }
             // A connection to a file that is no longer at the path reads the past.
-            pool.idle.retain(|file| file.identity == at_path);
-            if let Some(file) = pool.idle.pop() {
-                pool.lent += 1;
-                return Ok(Lent {
-                    readers: self,
-                    file: Some(file),
-                });
+            pool.idle
+                .retain(|file| file.files == at_path && file.is_valid(&self.options.path));
+            if !pool.retired {
+                if let Some(file) = pool.idle.pop() {
+                    pool.lent.push(at_path);
+                    return Ok(Lent {
+                        readers: self,
+                        at_path,
+                        file: Some(file),
+                    });
+                }
+                // One on other files must be closed before one is opened on these.
+                if pool.lent.len() < MOST && pool.lent.iter().all(|files| *files == at_path) {
+                    pool.lent.push(at_path);
+                    break;
+                }
             }
-            if pool.lent < MOST {
-                pool.lent += 1;
-                break;
-            }
-            pool = self
-                .returned
-                .wait(pool)
-                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            pool = self.wait(pool);
         }
         drop(pool);
         let mut lent = Lent {
             readers: self,
+            at_path,
             file: None,
         };
         lent.file = Some(open::reader(&self.options, false)?);
         Ok(lent)
+    }
+
+    fn wait<'a>(&self, pool: MutexGuard<'a, Pool>) -> MutexGuard<'a, Pool> {
+        wait(&self.returned, pool)
+    }
+}
+
+/// Closes what is idle in this process on such files.
+pub(super) fn let_go(of: impl Fn(Files) -> bool) {
+    let all = lock(ALL.get()).clone();
+    for readers in all.iter().filter_map(Weak::upgrade) {
+        lock(&readers.pool).idle.retain(|file| !of(file.files));
+    }
+}
+
+/// While it is kept, no connection is open or lent.
+pub(super) struct Retired<'a>(&'a Readers);
+
+impl Drop for Retired<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.pool).retired = false;
+        self.0.returned.notify_all();
     }
 }
 
 /// A connection on loan; it goes back to the pool whatever happens to its user.
 struct Lent<'a> {
     readers: &'a Readers,
+    at_path: Files,
     file: Option<OpenFile>,
 }
 
@@ -121,11 +183,15 @@ impl Drop for Lent<'_> {
             file.conn.is_autocommit() || file.conn.execute_batch("ROLLBACK").is_ok()
         });
         let mut pool = lock(&self.readers.pool);
-        pool.lent -= 1;
-        if !pool.closed {
-            pool.idle.extend(file);
+        // Closed before it counts as returned: who waits for that relies on it.
+        pool.idle.extend(file);
+        if pool.closed || pool.retired {
+            pool.idle.clear();
+        }
+        if let Some(at) = pool.lent.iter().position(|files| *files == self.at_path) {
+            pool.lent.swap_remove(at);
         }
         drop(pool);
-        self.readers.returned.notify_one();
+        self.readers.returned.notify_all();
     }
 }

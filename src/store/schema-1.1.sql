@@ -5,6 +5,7 @@
 -- other sources only whether); adopted_source is the path the host named, and
 -- source where that session is now; followed is 1 when the source is not the
 -- adopted file but one its thread went on in. revision rises with every change.
+-- missed_at is the machine's uptime in ms at the last of the misses.
 CREATE TABLE session_upstream_links (
   id            INTEGER PRIMARY KEY AUTOINCREMENT,
   session_key   TEXT NOT NULL,

@@ -9,9 +9,12 @@
 //! | `busy_timeout` | `busyTimeoutMs` | other processes write too |
 //! | `cache_size` | 2 MB writer, 512 KiB readers | ten thousand sessions fit, a gateway's memory is its own |
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use std::time::Duration;
 
-use super::{fault, now_ms};
+use rusqlite::{Connection, TransactionBehavior};
+
+use super::fault;
+use super::values::{first, only};
 use crate::contract::{Error, Result};
 
 /// "AwSe", in the database's header.
@@ -54,32 +57,44 @@ fn examine(conn: &Connection) -> Result<Found> {
     let id: i32 = conn
         .query_row("PRAGMA application_id", [], |row| row.get(0))
         .map_err(fault)?;
-    let tables: i64 = conn
-        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+    let pages: i64 = conn
+        .query_row("PRAGMA page_count", [], |row| row.get(0))
         .map_err(fault)?;
-    if tables == 0 && id == 0 {
-        return Ok(Found::Empty);
+    let (tables, own) = only(
+        conn,
+        "SELECT count(*), count(*) FILTER (WHERE name = 'session_aware_schema') FROM sqlite_schema",
+        [],
+        |row| Ok((row.number(0)?, row.number(1)?)),
+    )?;
+    match (tables, id) {
+        // What is more than one page was not always empty.
+        (0, 0) if pages <= 1 => return Ok(Found::Empty),
+        (0, 0 | APPLICATION_ID) => return Err(Error::damaged("the list of its tables is empty")),
+        (_, APPLICATION_ID) => {}
+        _ if own > 0 => {
+            return Err(Error::damaged(
+                "its tables are this library's and its head is not",
+            ));
+        }
+        _ => {
+            return Err(Error::invalid(
+                "database",
+                "the file is another program's SQLite database",
+            ));
+        }
     }
-    if id != APPLICATION_ID {
-        return Err(Error::invalid(
-            "database",
-            "the file is another program's SQLite database",
-        ));
-    }
-    let version = conn
-        .query_row(
-            "SELECT major, minor FROM session_aware_schema ORDER BY major DESC, minor DESC LIMIT 1",
-            [],
-            |row| {
-                Ok(Found::Ours {
-                    major: row.get(0)?,
-                    minor: row.get(1)?,
-                })
-            },
-        )
-        .optional()
-        .map_err(fault)?;
-    version.ok_or_else(|| Error::storage("the database holds no schema version"))
+    let version = first(
+        conn,
+        "SELECT major, minor FROM session_aware_schema ORDER BY major DESC, minor DESC LIMIT 1",
+        [],
+        |row| {
+            Ok(Found::Ours {
+                major: row.any(0)?,
+                minor: row.any(1)?,
+            })
+        },
+    )?;
+    version.ok_or_else(|| Error::damaged("it holds no schema version"))
 }
 
 fn refuse_newer(major: u32, minor: u32) -> Result<()> {
@@ -93,12 +108,13 @@ fn refuse_newer(major: u32, minor: u32) -> Result<()> {
 }
 
 /// Makes the tables or brings them up to date, in one transaction. A database
-/// of a newer major version is `unsupported` and left untouched.
-pub(super) fn migrate(conn: &mut Connection) -> Result<()> {
+/// of a newer major version is `unsupported` and left untouched. `now` is the
+/// time to note, `patience` how long to wait for others.
+pub(super) fn migrate(conn: &mut Connection, now: i64, patience: Duration) -> Result<()> {
     if let Found::Ours { major, minor } = examine(conn)? {
         refuse_newer(major, minor)?;
     }
-    let mode: String = super::retry_busy(conn, |conn| {
+    let mode: String = super::retry_busy(conn, patience, |conn| {
         conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
     })?;
     if mode != "wal" {
@@ -124,7 +140,7 @@ pub(super) fn migrate(conn: &mut Connection) -> Result<()> {
         tx.execute_batch(step.sql).map_err(fault)?;
         tx.execute(
             "INSERT INTO session_aware_schema(major, minor, applied_at) VALUES (?1, ?2, ?3)",
-            (step.major, step.minor, now_ms()),
+            (step.major, step.minor, now),
         )
         .map_err(fault)?;
     }

@@ -6,13 +6,19 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex};
 
 use rusqlite::Connection;
 
+use super::alive::Turn;
+use super::faults::{Health, explain, fault};
 use super::offers::Raised;
-use super::{Identity, OnCommit, OnOpen, OpenFile, Options, fault, lock, now_ms, open};
-use crate::contract::{Code, Error, Result};
+use super::open::{self, Files, Log, OpenFile, Place};
+use super::power::Moves;
+use super::readers::Readers;
+use super::steps::Step;
+use super::{OnCommit, OnOpen, Options, Steps, lock};
+use crate::contract::{Cause, Code, Error, Result};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, try_lock, wait};
 
 /// How many events may wait for the background writer.
 pub(crate) const QUEUE_EVENTS: usize = 8_192;
@@ -40,12 +46,30 @@ pub(super) struct Writer {
     options: Options,
     on_open: OnOpen,
     on_commit: OnCommit,
-    file: Mutex<Option<OpenFile>>,
-    /// The file that is open, for readers, which must not wait for a write.
-    current: Mutex<Option<Identity>>,
+    place: Place,
+    readers: Arc<Readers>,
+    health: Arc<Health>,
+    file: Mutex<Slot>,
+    /// The files that are open, for readers, which must not wait for a write.
+    current: Mutex<Option<Files>>,
     queue: Mutex<Queue>,
     /// Told when a group is done, when a task comes, and when writing stops.
     turned: Condvar,
+}
+
+/// Where the writing connection is.
+#[derive(Default)]
+struct Slot {
+    open: Option<OpenFile>,
+    /// What was left and is still to be cleared away, and whether it is damaged.
+    left: Option<(Files, bool)>,
+    closed: bool,
+}
+
+impl Slot {
+    fn file(&self) -> Result<&OpenFile> {
+        self.open.as_ref().ok_or_else(Error::closed)
+    }
 }
 
 #[derive(Default)]
@@ -63,14 +87,22 @@ trait Task: Send {
     /// How many events of the background queue it stands for.
     fn events(&self) -> usize;
     fn run(&mut self, tx: &Tx<'_>) -> Result<()>;
-    fn finish(self: Box<Self>, committed: Result<()>);
+    /// Tells of the outcome; a second time does nothing.
+    fn finish(&mut self, committed: Result<()>);
 }
 
 struct Work<W, T, D> {
     events: usize,
     work: Option<W>,
     value: Option<T>,
-    done: D,
+    done: Option<D>,
+}
+
+/// What a transaction came to that was committed.
+struct Stored {
+    /// Each task's own.
+    outcomes: Vec<Result<()>>,
+    raised: Vec<Raised>,
 }
 
 impl<W, T, D> Task for Work<W, T, D>
@@ -90,26 +122,40 @@ where
         Ok(())
     }
 
-    fn finish(self: Box<Self>, committed: Result<()>) {
-        let value = self.value;
-        (self.done)(
-            committed.and_then(|()| value.ok_or_else(|| internal("a write was not carried out"))),
-        );
+    fn finish(&mut self, committed: Result<()>) {
+        let value = self.value.take();
+        if let Some(done) = self.done.take() {
+            done(
+                committed
+                    .and_then(|()| value.ok_or_else(|| internal("a write was not carried out"))),
+            );
+        }
     }
 }
 
 impl Writer {
-    pub(super) fn open(options: Options, on_open: OnOpen, on_commit: OnCommit) -> Result<Writer> {
-        let writer = Writer {
+    pub(super) fn open(
+        options: Options,
+        readers: Arc<Readers>,
+        health: Arc<Health>,
+        on_open: OnOpen,
+        on_commit: OnCommit,
+    ) -> Result<Writer> {
+        let mut writer = Writer {
+            place: Place::new(&options.path),
             options,
             on_open,
             on_commit,
-            file: Mutex::new(None),
+            readers,
+            health,
+            file: Mutex::default(),
             current: Mutex::new(None),
             queue: Mutex::default(),
             turned: Condvar::new(),
         };
         writer.reopen(&mut lock(&writer.file))?;
+        // What is removed later is not made anew behind the host's back.
+        writer.options.create = false;
         Ok(writer)
     }
 
@@ -124,7 +170,7 @@ impl Writer {
             events: 0,
             work: Some(work),
             value: None,
-            done: move |outcome| *lock(&put) = Some(outcome),
+            done: Some(move |outcome| *lock(&put) = Some(outcome)),
         };
         let mut queue = lock(&self.queue);
         if queue.stopped {
@@ -136,7 +182,7 @@ impl Writer {
                 return outcome;
             }
             queue = if queue.leading {
-                self.wait(queue)
+                wait(&self.turned, queue)
             } else {
                 self.lead(queue)
             };
@@ -162,7 +208,7 @@ impl Writer {
             events,
             work: Some(work),
             value: None,
-            done,
+            done: Some(done),
         }));
         drop(queue);
         self.turned.notify_all();
@@ -182,7 +228,7 @@ impl Writer {
             } else if queue.stopped && queue.tasks.is_empty() && !queue.leading {
                 return;
             } else {
-                queue = self.wait(queue);
+                queue = wait(&self.turned, queue);
             }
         }
     }
@@ -193,63 +239,99 @@ impl Writer {
     }
 
     pub(super) fn close(&self) {
-        lock(&self.file).take();
-    }
-
-    /// Opens the path anew when `at_path`, the file there now, is not the one that is open.
-    pub(super) fn follow(&self, at_path: Identity) -> Result<()> {
-        if *lock(&self.current) == Some(at_path) {
-            return Ok(());
+        let mut slot = lock(&self.file);
+        slot.closed = true;
+        let Some(open) = slot.open.take() else {
+            return;
+        };
+        // Damaged files are left as they are, and so are those of others.
+        let is_own = self.place.files() == Ok(open.files);
+        if !is_own || self.health.damage(open.files).is_some() {
+            return;
         }
-        let mut file = lock(&self.file);
-        self.ensure_current(&mut file, Some(at_path))
+        open.mend();
+        if !open.keeps_log() {
+            open.close_and_tidy();
+        }
     }
 
-    pub(super) fn data_version(&self) -> Result<i64> {
-        let file = lock(&self.file);
-        let open = file.as_ref().ok_or_else(Error::closed)?;
-        open.conn
+    /// The files that are open.
+    pub(super) fn current(&self) -> Option<Files> {
+        *lock(&self.current)
+    }
+
+    /// Opens the path anew when `at_path`, the files there now, are not those
+    /// that are open; which they are then.
+    pub(super) fn follow(&self, at_path: Files) -> Result<Files> {
+        if self.current() == Some(at_path) {
+            return Ok(at_path);
+        }
+        let mut slot = lock(&self.file);
+        let followed = self.ensure_current(&mut slot, at_path);
+        drop(slot);
+        self.health.note(Some(at_path), followed)?;
+        self.place.files()
+    }
+
+    pub(super) fn data_version(&self) -> Result<Option<i64>> {
+        let at_path = self.place.files()?;
+        // Who asks is not to wait as long as a write may.
+        let Some(mut slot) = try_lock(&self.file) else {
+            return Ok(None);
+        };
+        let turned = self.ensure_current(&mut slot, at_path);
+        self.health.note(Some(at_path), turned)?;
+        slot.file()?
+            .conn
             .prepare_cached("PRAGMA data_version")
             .and_then(|mut ask| ask.query_row([], |row| row.get(0)))
+            .map(Some)
             .map_err(fault)
     }
 
-    fn wait<'a>(
-        &'a self,
-        queue: std::sync::MutexGuard<'a, Queue>,
-    ) -> std::sync::MutexGuard<'a, Queue> {
-        self.turned
-            .wait(queue)
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    /// Carries out one group and tells everybody whose task was in it.
-    fn lead<'a>(
-        &'a self,
-        mut queue: std::sync::MutexGuard<'a, Queue>,
-    ) -> std::sync::MutexGuard<'a, Queue> {
+    /// Carries out one group and tells everybody whose task was in it. A panic
+    /// on the way ends the step it came in, and never the leading: nobody is
+    /// left waiting, and what was stored by then is told as stored.
+    fn lead<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
         let count = queue.tasks.len().min(GROUP);
         let mut group: Vec<_> = queue.tasks.drain(..count).collect();
+        let behind = queue.tasks.len();
         queue.leading = true;
         drop(queue);
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.transact(&mut group)));
-        let outcomes = match outcome {
-            Ok(Ok(outcomes)) => outcomes,
-            Ok(Err(error)) => vec![Err(error); count],
-            Err(_) => {
-                self.roll_back();
-                vec![
-                    Err(internal(
-                        "the transaction was undone after a fault of the library"
-                    ));
-                    count
-                ]
+        let mut stored = None;
+        let carried_out = guarded("writing", || {
+            self.steps().reach(Step::Led);
+            self.transact(&mut group, &mut stored)
+        });
+        let (outcomes, raised) = match (stored, carried_out) {
+            (Some(Stored { outcomes, raised }), _) => (outcomes, raised),
+            (None, Some(Err(error))) => {
+                if error.code == Code::Busy {
+                    // Whoever is behind them waited as long, and is not to wait once more.
+                    group.extend(lock(&self.queue).tasks.drain(..behind));
+                }
+                (vec![Err(error); group.len()], Vec::new())
+            }
+            (None, _) => {
+                guarded("undoing", || self.roll_back());
+                let undone = internal("the transaction was undone after a fault of the library");
+                (vec![Err(undone); count], Vec::new())
             }
         };
-        let events: usize = group.iter().map(|task| task.events()).sum();
-        for (task, outcome) in group.into_iter().zip(outcomes) {
-            task.finish(outcome);
+        // Still leading: wakes are handed on in the order of their numbers.
+        self.hand_on(raised);
+        for (task, outcome) in group.iter_mut().zip(outcomes) {
+            let told = guarded("telling of a write", || {
+                self.steps().reach(Step::Finish);
+                task.finish(outcome.clone());
+                self.steps().reach(Step::Finished);
+            });
+            if told.is_none() {
+                guarded("telling of a write again", || task.finish(outcome));
+            }
         }
+        guarded("leaving", || self.steps().reach(Step::Leave));
+        let events: usize = group.iter().map(|task| task.events()).sum();
         let mut queue = lock(&self.queue);
         queue.leading = false;
         queue.events -= events;
@@ -257,55 +339,162 @@ impl Writer {
         queue
     }
 
-    /// One transaction for the group. Each task's own outcome, or one error for all.
-    fn transact(&self, group: &mut [Box<dyn Task>]) -> Result<Vec<Result<()>>> {
-        let now = Identity::of(&self.options.path);
-        let mut file = lock(&self.file);
-        self.ensure_current(&mut file, now)?;
-        let conn = &file.as_ref().ok_or_else(Error::closed)?.conn;
-        let (outcomes, raised) = in_transaction(conn, |tx| {
-            // Alone, a task's failure ends the transaction; among others it
-            // must leave theirs as they were.
-            if let [only] = group {
-                return only.run(tx).map(|()| vec![Ok(())]);
-            }
-            group
-                .iter_mut()
-                .map(|task| in_savepoint(tx, |tx| task.run(tx)))
-                .collect()
-        })?;
-        // Still leading: wakes are handed on in the order of their numbers.
-        drop(file);
-        if !raised.is_empty() {
-            // Stored is stored, whatever becomes of the wakes.
-            let told = catch_unwind(AssertUnwindSafe(|| (self.on_commit)(raised)));
-            if told.is_err() {
-                log::error!(target: "store", "wakes were not handed on");
+    /// One transaction for the group; what it comes to is in `stored` as soon
+    /// as it is stored.
+    fn transact(&self, group: &mut [Box<dyn Task>], stored: &mut Option<Stored>) -> Result<()> {
+        let now = self.health.note(None, self.place.files())?;
+        let mut slot = lock(&self.file);
+        let turned = self.ensure_current(&mut slot, now);
+        self.health.note(Some(now), turned)?;
+        let OpenFile { conn, files, .. } = slot.file()?;
+        let files = *files;
+        let sound = || {
+            let checked = self.health.check(files);
+            self.health.note(None, checked)
+        };
+        sound()?;
+        let done = in_transaction(conn, &self.options, |tx| {
+            let outcomes = self.run(tx, group)?;
+            // Somebody may have seen damage meanwhile.
+            sound()?;
+            Ok(outcomes)
+        });
+        let told = |error| explain(error, Some(conn), &self.options.path);
+        let (outcomes, raised) = self.health.note(Some(files), done.map_err(told))?;
+        let outcomes = outcomes
+            .into_iter()
+            .map(|outcome| self.health.note(Some(files), outcome.map_err(told)))
+            .collect();
+        *stored = Some(Stored { outcomes, raised });
+        self.steps().reach(Step::Committed);
+        slot.file()?.mend();
+        Ok(())
+    }
+
+    /// How the log is moved, when that is taken care of.
+    pub(super) fn moves(&self) -> Option<Arc<Moves>> {
+        let slot = lock(&self.file);
+        slot.open.as_ref()?.moves.clone()
+    }
+
+    fn hand_on(&self, raised: Vec<Raised>) {
+        if raised.is_empty() {
+            return;
+        }
+        let handed_on = guarded("handing on wakes", || {
+            self.steps().reach(Step::HandOn);
+            (self.on_commit)(raised);
+            self.steps().reach(Step::HandedOn);
+        });
+        if handed_on.is_none() {
+            guarded("having wakes read", || (self.on_commit)(Vec::new()));
+        }
+    }
+
+    fn steps(&self) -> &Steps {
+        &self.options.steps
+    }
+
+    fn run(&self, tx: &Tx<'_>, group: &mut [Box<dyn Task>]) -> Result<Vec<Result<()>>> {
+        // Alone, a task's failure ends the transaction; among others it must
+        // leave theirs as they were.
+        if let [only] = group {
+            only.run(tx)?;
+            self.steps().reach(Step::Done);
+            return Ok(vec![Ok(())]);
+        }
+        let mut outcomes = Vec::with_capacity(group.len());
+        for task in group {
+            let outcome = in_savepoint(tx, |tx| task.run(tx))?;
+            self.steps().reach(Step::Done);
+            match outcome {
+                // Into a damaged file nothing of the others is written either.
+                Err(error) if error.cause == Cause::Damage => return Err(error),
+                outcome => outcomes.push(outcome),
             }
         }
         Ok(outcomes)
     }
 
-    fn ensure_current(&self, file: &mut Option<OpenFile>, at_path: Option<Identity>) -> Result<()> {
-        let open = file.as_ref().ok_or_else(Error::closed)?;
-        match at_path {
-            Some(now) if now == open.identity => Ok(()),
-            Some(_) => self.reopen(file),
-            None => Err(super::gone()),
+    /// Makes sure that the open files are those at the path.
+    fn ensure_current(&self, slot: &mut Slot, at_path: Files) -> Result<()> {
+        if slot.closed {
+            return Err(Error::closed());
+        }
+        match &slot.open {
+            Some(open) if open.files == at_path => Ok(()),
+            // Damaged, and so left alone whatever becomes of its log.
+            Some(open)
+                if open.files.same_main(at_path) && self.health.damage(at_path).is_some() =>
+            {
+                Ok(())
+            }
+            _ => self.turn_to_path(slot),
         }
     }
 
-    fn reopen(&self, file: &mut Option<OpenFile>) -> Result<()> {
+    /// Leaves the files that are open for those that are at the path now.
+    fn turn_to_path(&self, slot: &mut Slot) -> Result<()> {
+        let _turn = Turn::take(&self.options.path, self.options.busy_timeout)?;
+        let now = self.place.files()?;
+        self.health.check(now)?;
+        // SQLite shares a log's index among the connections of a process.
+        let retired = self.readers.retire();
+        if let Some(open) = slot.open.take_if(|open| open.files != now) {
+            *lock(&self.current) = None;
+            slot.left = Some(self.leave(open, now));
+        }
+        if let Some((old, damaged)) = slot.left {
+            self.place.clear(old, damaged)?;
+            slot.left = None;
+        }
+        if slot.open.is_none() {
+            if self.place.has_stale_connections() {
+                return Err(open::stale());
+            }
+            self.reopen(slot)?;
+        }
+        drop(retired);
+        Ok(())
+    }
+
+    /// Closes the files; which they were, and whether they are damaged.
+    fn leave(&self, open: OpenFile, now: Files) -> (Files, bool) {
+        let old = open.files;
+        let damaged = self.health.damage(old).is_some();
+        let what = if now.same_main(old) {
+            "the database's -wal or -shm file was removed or replaced"
+        } else {
+            "the database file was replaced"
+        };
+        let lost = match now.log_of(old) {
+            _ if damaged => None,
+            Log::Taken => None,
+            // Into the file it belongs to, wherever that is now.
+            Log::Own => open.empty_log().err().map(|error| error.message),
+            Log::Another => Some("another log is in its place".to_owned()),
+        };
+        match lost {
+            None => log::warn!(target: "store", "{what}: it is opened anew"),
+            Some(why) => {
+                log::error!(target: "store", "{what}: it is opened anew, and what lay only in its log is lost: {why}");
+            }
+        }
+        (old, damaged)
+    }
+
+    fn reopen(&self, slot: &mut Slot) -> Result<()> {
         let fresh = open::writer(&self.options)?;
         // What opening raises is offered to this handle by `on_open` itself.
-        in_transaction(&fresh.conn, |tx| (self.on_open)(tx))?;
-        *lock(&self.current) = Some(fresh.identity);
-        *file = Some(fresh);
+        in_transaction(&fresh.conn, &self.options, |tx| (self.on_open)(tx))
+            .map_err(|error| explain(error, Some(&fresh.conn), &self.options.path))?;
+        *lock(&self.current) = Some(fresh.files);
+        slot.open = Some(fresh);
         Ok(())
     }
 
     fn roll_back(&self) {
-        if let Some(open) = lock(&self.file).as_ref()
+        if let Some(open) = &lock(&self.file).open
             && !open.conn.is_autocommit()
             && let Err(error) = open.conn.execute_batch("ROLLBACK")
         {
@@ -316,15 +505,21 @@ impl Writer {
 
 fn in_transaction<T>(
     conn: &Connection,
+    options: &Options,
     work: impl FnOnce(&Tx<'_>) -> Result<T>,
 ) -> Result<(T, Vec<Raised>)> {
+    options.steps.reach(Step::Begin);
     run(conn, "BEGIN IMMEDIATE")?;
     let tx = Tx {
         conn,
-        now: now_ms(),
+        now: options.clock.now_ms(),
         raised: RefCell::default(),
     };
-    let outcome = work(&tx).and_then(|value| run(conn, "COMMIT").map(|()| value));
+    options.steps.reach(Step::Begun);
+    let outcome = work(&tx).and_then(|value| {
+        options.steps.reach(Step::Commit);
+        run(conn, "COMMIT").map(|()| value)
+    });
     if outcome.is_err() && !conn.is_autocommit() {
         run(conn, "ROLLBACK")?;
     }
@@ -351,9 +546,25 @@ fn run(conn: &Connection, sql: &str) -> Result<()> {
         .map_err(fault)
 }
 
+/// Runs a step of who leads: a panic in it, which others would wait for in
+/// vain, is logged and ends it alone.
+fn guarded<T>(what: &str, step: impl FnOnce() -> T) -> Option<T> {
+    let done = catch_unwind(AssertUnwindSafe(step));
+    if done.is_err() {
+        // The host's own logger may be what panicked.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            log::error!(target: "store", "a fault of the library while {what}");
+        }));
+    }
+    done.ok()
+}
+
 fn internal(message: &str) -> Error {
     Error::new(Code::Internal, message)
 }
+
+#[cfg(test)]
+mod race_tests;
 
 #[cfg(test)]
 mod tests {
@@ -363,14 +574,32 @@ mod tests {
     use std::time::Duration;
 
     fn writer(folder: &tempfile::TempDir) -> Arc<Writer> {
+        open(folder, Steps::default(), Box::new(|_| ()))
+    }
+
+    /// Opens a writer with a table of numbers.
+    pub(super) fn open(
+        folder: &tempfile::TempDir,
+        steps: Steps,
+        on_commit: OnCommit,
+    ) -> Arc<Writer> {
         let options = Options {
             path: folder.path().join("a.db"),
             create: true,
             read_only: false,
             durability: Durability::Process,
             busy_timeout: Duration::from_secs(5),
+            clock: crate::store::Clock::default(),
+            steps,
         };
-        let writer = Writer::open(options, Box::new(|_| Ok(())), Box::new(|_| ())).unwrap();
+        let writer = Writer::open(
+            options.clone(),
+            Readers::new(options),
+            Arc::default(),
+            Box::new(|_| Ok(())),
+            on_commit,
+        )
+        .unwrap();
         writer
             .write(|tx| {
                 tx.conn
@@ -381,7 +610,7 @@ mod tests {
         Arc::new(writer)
     }
 
-    fn insert(n: i64) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
+    pub(super) fn insert(n: i64) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
         move |tx| {
             tx.conn
                 .execute("INSERT INTO t VALUES (?1)", [n])
@@ -390,7 +619,7 @@ mod tests {
         }
     }
 
-    fn rows(writer: &Writer) -> Vec<i64> {
+    pub(super) fn rows(writer: &Writer) -> Vec<i64> {
         writer
             .write(|tx| {
                 let mut select = tx
@@ -517,7 +746,7 @@ mod tests {
         writer.write_queued();
         let file = lock(&writer.file);
         let count: i64 = file
-            .as_ref()
+            .file()
             .unwrap()
             .conn
             .query_row("SELECT count(*) FROM t", [], |row| row.get(0))

@@ -356,15 +356,16 @@ fn unwrapped(text: &str) -> String {
         let name = tag[1..].strip_prefix('/').unwrap_or(&tag[1..]);
         let wrapper =
             name.starts_with("pasted_content id=") || name.starts_with("user-memory-input>");
-        let end = if wrapper { tag.find('>') } else { None };
-        out.push_str(&rest[..at]);
-        match end {
-            Some(end) => rest = &tag[end + 1..],
-            None => {
-                out.push('<');
-                rest = &tag[1..];
-            }
+        if !wrapper {
+            out.push_str(&rest[..=at]);
+            rest = &tag[1..];
+            continue;
         }
+        // Nor does any other tag end when this one does not: they are not looked through
+        // one by one.
+        let Some(end) = tag.find('>') else { break };
+        out.push_str(&rest[..at]);
+        rest = &tag[end + 1..];
     }
     out.push_str(rest);
     out

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use super::room::Room;
 use super::{file_agent, find, opencode};
-use crate::contract::{Catalog, Discover, Discovered, Result, UpstreamSession};
+use crate::contract::{Catalog, Discover, Discovered, MAX_NUMBER, Result, UpstreamSession};
 use crate::log::page_size;
 use crate::store::links;
 
@@ -46,7 +46,8 @@ fn newest(room: &Room, catalog: Catalog, most: usize) -> Result<Vec<UpstreamSess
         thread_id,
         source: source.to_string_lossy().into_owned(),
         cwd,
-        updated_at,
+        // A store may hold any number.
+        updated_at: i64::clamp(updated_at, -MAX_NUMBER, MAX_NUMBER),
         adopted: false,
     };
     if catalog == Catalog::Opencode {

@@ -1,7 +1,9 @@
 //! Finds the sessions of an agent in its store.
 
 use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use walkdir::WalkDir;
@@ -79,13 +81,30 @@ struct File {
 fn files(agent: &dyn Agent, folders: &[Folder], will_do: impl Fn(&Named) -> bool) -> Vec<File> {
     let mut seen = HashSet::new();
     let mut files = Vec::new();
+    // The folders walked, each with how many levels below it: one that is met again by
+    // another name is walked again only for what was too deep before.
+    let mut walked: HashMap<(u64, u64), usize> = HashMap::new();
     for folder in folders {
         let walk = WalkDir::new(&folder.path)
             .follow_links(true)
             .max_depth(folder.depth)
             .sort_by_file_name();
+        let is_new = |entry: &walkdir::DirEntry| {
+            let Some(meta) = entry.metadata().ok().filter(|meta| meta.is_dir()) else {
+                return true;
+            };
+            let left = folder.depth.saturating_sub(entry.depth());
+            let met = walked.entry((meta.dev(), meta.ino()));
+            match met {
+                Entry::Occupied(met) if *met.get() >= left => false,
+                met => {
+                    met.insert_entry(left);
+                    true
+                }
+            }
+        };
         // What cannot be read, and links that lead in a circle, are passed over.
-        for entry in walk.into_iter().flatten() {
+        for entry in walk.into_iter().filter_entry(is_new).flatten() {
             if !entry.file_type().is_file() {
                 continue;
             }

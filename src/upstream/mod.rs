@@ -13,6 +13,8 @@ mod claude;
 mod codex;
 pub(crate) mod discover;
 mod find;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzzing;
 mod monitor;
 mod opencode;
 mod pass;
@@ -37,7 +39,6 @@ use {
     agent::{Case, Judge, feed, head, scan},
     print::{Print, Secret},
     rows::Slice,
-    sift::{Value, Want},
     source::Source,
 };
 

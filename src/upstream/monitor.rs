@@ -28,6 +28,9 @@ const GATHER: Duration = Duration::from_millis(10);
 /// When a round that failed is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
+/// So many passes fail in a row before the round is given up.
+const FAILURES: usize = 8;
+
 /// So many files are open at most.
 const OPEN: usize = 8;
 
@@ -92,6 +95,10 @@ pub(crate) struct Monitor {
     folders: HashMap<PathBuf, Watched>,
     stores: HashMap<PathBuf, Kept>,
     due: Due,
+    /// Those whose pass failed, and when they are due again.
+    put_off: VecDeque<(Instant, i64)>,
+    /// How many passes failed one after the other.
+    failed: usize,
 }
 
 /// A store of OpenCode that is kept open between passes.
@@ -183,6 +190,8 @@ impl Monitor {
             folders: HashMap::new(),
             stores: HashMap::new(),
             due: Due::default(),
+            put_off: VecDeque::new(),
+            failed: 0,
         }
     }
 
@@ -193,7 +202,8 @@ impl Monitor {
         while !self.room.is_stopped() {
             // What a busy round left over goes on at once.
             let wait = if self.due.queue.is_empty() {
-                next_round
+                let again = self.put_off.front().map(|(when, _)| *when);
+                again.map_or(next_round, |again| next_round.min(again))
             } else {
                 Instant::now()
             };
@@ -211,11 +221,18 @@ impl Monitor {
                 self.refresh();
                 self.look_around();
             }
+            while let Some((_, id)) = self
+                .put_off
+                .pop_front_if(|(when, _)| *when <= Instant::now())
+            {
+                self.due.add(id);
+            }
             if let Err(error) = self.follow_up(next_round) {
                 if pass::is_closed(&error) {
                     return;
                 }
                 self.due = Due::default();
+                self.put_off.clear();
                 next_round = next_round.min(Instant::now() + TRY_AGAIN);
                 log::warn!(target: "upstream", "{} sessions are looked at again later: {error}", self.catalog.as_str());
             }
@@ -514,16 +531,30 @@ impl Monitor {
                 None if self.due.queue.is_empty() => open.pop_front(),
                 begun => begun,
             };
-            let (step, since) = if let Some((pass, since)) = begun {
-                (pass.slice(&self.room, agent, &mut on)?, since)
+            let (id, step, since) = if let Some((pass, since)) = begun {
+                let id = pass.link_id();
+                (id, pass.slice(&self.room, agent, &mut on), since)
             } else if let Some((id, since)) = self.due.next() {
-                let Some(link) = self.link(id)? else { continue };
                 looked += 1;
-                let step = FilePass::begin(&self.room, agent, link, Purpose::Background, &mut on)?;
-                (step, since)
+                let step = match self.link(id) {
+                    Ok(None) => continue,
+                    Ok(Some(link)) => {
+                        FilePass::begin(&self.room, agent, link, Purpose::Background, &mut on)
+                    }
+                    Err(error) => Err(error),
+                };
+                (id, step, since)
             } else {
                 break;
             };
+            let step = match step {
+                Ok(step) => step,
+                Err(error) => {
+                    self.put_off(id, error)?;
+                    continue;
+                }
+            };
+            self.failed = 0;
             match step {
                 Step::Done(outcome) => self.done(&outcome, since),
                 Step::GoesOn(outcome, id) => {
@@ -540,6 +571,19 @@ impl Monitor {
                 stats.last_pass_ms = began.elapsed().as_millis() as u64;
             });
         }
+        Ok(())
+    }
+
+    /// Puts off a link whose pass failed, so that it holds up no other; an error of
+    /// one pass after the other is the database's, and ends the round.
+    fn put_off(&mut self, id: i64, error: Error) -> Result<()> {
+        self.failed += 1;
+        if pass::is_closed(&error) || self.failed >= FAILURES {
+            self.failed = 0;
+            return Err(error);
+        }
+        log::warn!(target: "upstream", "a {} session is looked at again later: {error}", self.catalog.as_str());
+        self.put_off.push_back((Instant::now() + TRY_AGAIN, id));
         Ok(())
     }
 
@@ -571,6 +615,7 @@ impl Monitor {
             };
             let of_store = self.links.values().filter(|link| link.source == source);
             let all = links.len() == of_store.count();
+            let asked: Vec<i64> = links.iter().map(|link| link.id).collect();
             // Asked before the looking: what is written meanwhile is a move.
             let state = kept.state();
             let mut outcomes = Vec::new();
@@ -581,9 +626,10 @@ impl Monitor {
                 Purpose::Background,
                 |outcome| outcomes.push(outcome),
             );
-            let left = match &passed {
-                Ok(left) => left.clone(),
-                Err(_) => Vec::new(),
+            let (left, failed) = match passed {
+                Ok(left) => (left.more, left.failed),
+                Err(error) if pass::is_closed(&error) => return Err(error),
+                Err(error) => (Vec::new(), vec![(asked[0], error)]),
             };
             let well = |outcome: &Outcome| {
                 matches!(
@@ -591,8 +637,9 @@ impl Monitor {
                     OutcomeKind::Unchanged | OutcomeKind::Activity
                 )
             };
-            kept.settled = state
-                .filter(|_| all && passed.is_ok() && left.is_empty() && outcomes.iter().all(well));
+            kept.settled = state.filter(|_| {
+                all && failed.is_empty() && left.is_empty() && outcomes.iter().all(well)
+            });
             self.stores.insert(source, kept);
             // What is longer than a slice goes on after what others have to tell.
             left.into_iter().for_each(|id| self.due.add(id));
@@ -621,7 +668,12 @@ impl Monitor {
             outcomes
                 .iter()
                 .for_each(|outcome| self.done(outcome, since));
-            passed?;
+            if failed.is_empty() {
+                self.failed = 0;
+            }
+            for (id, error) in failed {
+                self.put_off(id, error)?;
+            }
         }
         Ok(looked)
     }

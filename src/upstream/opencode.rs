@@ -78,7 +78,7 @@ pub enum Error {
     Stopped,
 }
 
-type Result<T> = std::result::Result<T, Error>;
+pub(super) type Result<T> = std::result::Result<T, Error>;
 
 impl From<io::Error> for Error {
     fn from(error: io::Error) -> Error {
@@ -254,7 +254,8 @@ pub fn feed<'r>(
     for row in rows {
         let row = read_value(row, secret, &ROW).unwrap_or_default();
         let info = row.get("info");
-        let Some(id) = info.get("id").str() else {
+        let id = info.get("id").str();
+        let Some(id) = id.filter(|id| id.len() <= LONGEST_ID) else {
             continue;
         };
         if let Some(answered) = info.get("parentID").str() {
@@ -284,10 +285,16 @@ pub fn feed<'r>(
     }
 }
 
+/// The longest id of a message that is kept, in bytes; a message of a longer one is
+/// passed over.
+const LONGEST_ID: usize = 256;
+
 /// Whether `name` can be the id of a session or message, and so a file's name.
 fn is_name(name: &str) -> bool {
     let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b':' | b'-');
-    (1..=256).contains(&name.len()) && !name.starts_with(['-', '.']) && name.bytes().all(fits)
+    (1..=LONGEST_ID).contains(&name.len())
+        && !name.starts_with(['-', '.'])
+        && name.bytes().all(fits)
 }
 
 /// What is wanted of one JSON text; null when it is not whole or no JSON.

@@ -21,6 +21,7 @@ use crate::signal;
 use crate::store::Tx;
 use crate::store::alive::is_alive;
 use crate::store::links::{self, FileStamp, Known, LinkRow, Progress};
+use crate::sys;
 
 /// What one slice takes at most.
 const SLICE_BYTES: u64 = 64 << 20;
@@ -315,6 +316,10 @@ impl FilePass {
             return Err(Error::closed());
         }
         match self.anchor(secret) {
+            // Still in search of the end of one row: there is nothing to store.
+            Ok(after) if after == before && reached.more && reached.position == self.position => {
+                return Ok(Step::More(self));
+            }
             Ok(after) if after == before => {}
             Ok(_) => return Ok(Step::Stale(self.link.id)),
             Err(error) => return Ok(Step::Done(failed(&self.link, unreadable(&error)))),
@@ -440,16 +445,25 @@ pub(super) fn whole_file(
     ))
 }
 
+/// What a pass over a store of OpenCode leaves to do.
+#[derive(Default)]
+pub(super) struct Left {
+    /// The links of which there is more to read.
+    pub more: Vec<i64>,
+    /// The links of which something could not be stored.
+    pub failed: Vec<(i64, Error)>,
+}
+
 /// Passes over the links of one OpenCode store, which are looked at all at once.
 /// Each is read slice by slice in turn, in the background one slice alone; `done`
-/// gets their outcomes. Answers the links of which there is more to read.
+/// gets their outcomes. In the background what fails for one link ends its pass alone.
 pub(super) fn whole_store(
     room: &Room,
     store: &mut opencode::Store,
     links: Vec<LinkRow>,
     purpose: Purpose,
     mut done: impl FnMut(Outcome),
-) -> Result<Vec<i64>> {
+) -> Result<Left> {
     let runs = room.store.read(links::all_runs)?;
     let is_running = |session: &Session| {
         runs.iter()
@@ -479,10 +493,10 @@ pub(super) fn whole_store(
             asked
                 .iter()
                 .for_each(|(link, _)| done(failed(link, error.to_string())));
-            return Ok(Vec::new());
+            return Ok(Left::default());
         }
     };
-    let mut left = Vec::new();
+    let mut left = Left::default();
     let mut open = std::collections::VecDeque::new();
     for ((link, position), look) in asked.into_iter().zip(looks) {
         match look {
@@ -535,11 +549,18 @@ pub(super) fn whole_store(
                 ..Progress::default()
             },
         };
-        match settle(room, &link, settled)? {
+        let settled = match settle(room, &link, settled) {
+            Err(error) if purpose == Purpose::Background && !is_closed(&error) => {
+                left.failed.push((link.id, error));
+                continue;
+            }
+            settled => settled?,
+        };
+        match settled {
             Settled::Stored(told, link) => {
                 counts.join(told);
                 if reading.more && purpose == Purpose::Background {
-                    left.push(link.id);
+                    left.more.push(link.id);
                     done(outcome(&link, kind, counts));
                 } else if reading.more {
                     open.push_back((*link, reading.position, counts, kind, tries));
@@ -672,6 +693,13 @@ pub(super) fn settle(room: &Room, link: &LinkRow, slice: Settle) -> Result<Settl
 }
 
 /// Remembers the acts, and tells of those that are human turns.
+///
+/// What the host sent is looked for among its messages to this session alone. A fork of
+/// Claude Code that does not say `forkedFrom` holds its parent's rows under its own
+/// session id: should it be read before the parent, a prompt of the host's to the parent
+/// is told for it. Nothing in such a row says whose it is, and a person may well type in
+/// one session what the host sends to another: comparing with the messages to all
+/// sessions would lose turns, which is worse.
 fn take_in(tx: &Tx<'_>, link: &LinkRow, slice: &Settle) -> Result<Counts> {
     let mut counts = Counts::default();
     if slice.acts.is_empty() {
@@ -773,11 +801,12 @@ pub(super) fn miss<T>(room: &Room, link: &LinkRow, purpose: Purpose) -> Result<S
         let Some(link) = links::of_id(tx.conn(), id)?.filter(|now| now.revision == revision) else {
             return Ok(false);
         };
-        if (0..pace).contains(&tx.now.saturating_sub(link.missed_at)) {
+        let uptime = sys::uptime_ms();
+        if !may_miss(link.misses, link.missed_at, uptime, pace) {
             return Ok(true);
         }
         if link.misses + 1 < MISSES {
-            links::set_misses(tx, id, link.misses + 1, tx.now)?;
+            links::set_misses(tx, id, link.misses + 1, uptime)?;
             return Ok(true);
         }
         tell(
@@ -797,6 +826,18 @@ pub(super) fn miss<T>(room: &Room, link: &LinkRow, purpose: Purpose) -> Result<S
         true => Step::Done(outcome(link, OutcomeKind::Missing, Counts::default())),
         false => Step::Stale(link.id),
     })
+}
+
+/// Whether another miss may be counted, at most one a `pace`, by the uptime at
+/// the last one and now. Of an uptime above the present one it is only sure
+/// that the machine was started after it.
+fn may_miss(misses: u32, missed_at: i64, uptime: i64, pace: i64) -> bool {
+    let since = if missed_at <= uptime {
+        uptime - missed_at
+    } else {
+        uptime
+    };
+    misses == 0 || since >= pace
 }
 
 /// The source is there: its misses are over.
@@ -824,7 +865,8 @@ fn newer(
     let later = |path: &Path| agent.named(path).map(|named| named.order);
     let written = Stamp::of(&now).ok()?.modified_ms();
     // What was there at the adoption and lay still since is not where the person goes on.
-    (later(&now) > later(path) && written + COARSE_MS >= link.adopted_at).then_some(now)
+    (later(&now) > later(path) && written.saturating_add(COARSE_MS) >= link.adopted_at)
+        .then_some(now)
 }
 
 /// Whether what was at `before` is now at `now`: the same file, or the same
@@ -921,4 +963,38 @@ pub(super) fn source_id(secret: &Secret, link: &LinkRow, path: Option<&Path>) ->
 /// Whether an error ends the whole round: the handle is closing.
 pub(super) fn is_closed(error: &Error) -> bool {
     error.code == Code::Closed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misses_are_paced_by_what_is_sure_from_uptimes_alone() {
+        const PACE: i64 = 60_000;
+        for (misses, missed_at, uptime, may) in [
+            // The first one, also just after the machine was started.
+            (0, 0, 0, true),
+            (0, 0, 4, true),
+            // In one run of the machine.
+            (1, 1_000, 1_000, false),
+            (1, 1_000, 60_999, false),
+            (1, 1_000, 61_000, true),
+            // In a later one.
+            (1, 500_000, 4, false),
+            (1, 500_000, 59_999, false),
+            (1, 500_000, 60_000, true),
+            (2, i64::MAX, 60_000, true),
+            // Of a database in which misses bore the wall clock's time.
+            (2, 1_796_029_200_000, 3_600_000, true),
+        ] {
+            assert_eq!(
+                may_miss(misses, missed_at, uptime, PACE),
+                may,
+                "{missed_at}, {uptime}"
+            );
+        }
+        // A scan counts each.
+        assert!(may_miss(2, 1_000, 1_000, 0) && may_miss(2, 1_000, 0, 0));
+    }
 }

@@ -1,5 +1,6 @@
 //! Pi: `<home>/sessions/<folder>/<time>_<session>.jsonl`, of version 3.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::act::{Act, ActKind, Marks, Names, Repeats, time_ms};
 use super::agent::{self, Agent, Case, Env, Folder, Head, Judge, Named};
 use super::sift::{Value, Want};
+use super::source;
 use super::text::{Content, Words, after_element, lead};
 
 use Want::{Fields, Items, Scalar};
@@ -94,6 +96,9 @@ fn expand(dir: &Path, home: Option<&Path>) -> PathBuf {
     }
 }
 
+/// No settings are longer, in bytes.
+const SETTINGS: u64 = 1 << 20;
+
 /// The folder that the agent's settings name for sessions.
 fn session_dir(settings: &Path) -> Option<PathBuf> {
     #[derive(Deserialize)]
@@ -101,8 +106,8 @@ fn session_dir(settings: &Path) -> Option<PathBuf> {
     struct Settings {
         session_dir: PathBuf,
     }
-    let text = std::fs::read(settings).ok()?;
-    let settings: Settings = serde_json::from_slice(&text).ok()?;
+    let (file, _) = source::open_regular(settings).ok()?;
+    let settings: Settings = serde_json::from_reader(file.take(SETTINGS)).ok()?;
     Some(settings.session_dir).filter(|dir| !dir.as_os_str().is_empty())
 }
 

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::agent::{Agent, Folder};
@@ -13,7 +12,8 @@ use super::opencode;
 use super::print::Secret;
 use crate::contract::{Catalog, Result, Roots};
 use crate::key::Session;
-use crate::store::{Store, links, lock};
+use crate::store::{Store, links};
+use crate::sync::{Arc, Mutex, lock};
 use crate::watch::Wakes;
 
 /// The upstream side of one handle.

@@ -18,16 +18,21 @@ use super::print::Secret;
 use super::sift::{Damage, End, Sifter, Value, Want};
 use super::source::Source;
 
-/// The piece of a file held at once, in bytes, and the first one read.
-const PIECE: usize = 256 * 1024;
-const FIRST_PIECE: usize = 16 * 1024;
+/// The piece of a file held at once, in bytes, and the first one read. A fuzzer's
+/// files are small: all of them are to be read in many pieces.
+const PIECE: usize = if cfg!(feature = "fuzzing") {
+    48
+} else {
+    256 * 1024
+};
+const FIRST_PIECE: usize = PIECE / 16;
 
 /// How a row that may be glued to a stub begins.
 const STARTS: [&[u8]; 3] = [b"{\"type\"", b"{\"parentUuid\"", b"{\"timestamp\""];
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// How far one slice of a pass may go. At least one row is read.
+/// How far one slice of a pass may go. At least one row is read, or looked for.
 #[derive(Clone, Copy)]
 pub struct Slice<'a> {
     /// Ends the slice after so many bytes.
@@ -48,6 +53,10 @@ impl Slice<'_> {
 
     pub(super) fn stopped(&self) -> bool {
         self.stop.is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    fn late(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
     }
 }
 
@@ -100,9 +109,12 @@ pub(super) fn read(
     let limit = position.saturating_add(slice.bytes);
     loop {
         let start = reached.position;
-        let Some(line_end) = window.line_end(start, &slice)? else {
-            reached.more = slice.stopped();
-            return Ok(reached);
+        let line_end = match window.line_end(start, &slice)? {
+            Search::Found(line_end) => line_end,
+            Search::Unfinished { more } => {
+                reached.more = more;
+                return Ok(reached);
+            }
         };
         if window
             .held(start, line_end)
@@ -123,8 +135,7 @@ pub(super) fn read(
             }
         }
         reached.position = line_end + 1;
-        let late = || slice.until.is_some_and(|until| Instant::now() >= until);
-        if enough.get() || reached.position >= limit || slice.stopped() || late() {
+        if enough.get() || reached.position >= limit || slice.stopped() || slice.late() {
             reached.more = true;
             return Ok(reached);
         }
@@ -256,6 +267,15 @@ impl Line<'_, '_, '_> {
     }
 }
 
+/// What became of the search for the end of a line.
+enum Search {
+    Found(u64),
+    /// It is not there yet, or, with `more` to search, not found in this slice.
+    Unfinished {
+        more: bool,
+    },
+}
+
 /// The piece of the source that is in memory.
 struct Window<'s> {
     source: &'s mut Source,
@@ -282,18 +302,25 @@ impl<'s> Window<'s> {
         }
     }
 
-    /// The place of the line feed that ends the line begun at `start`.
-    fn line_end(&mut self, start: u64, slice: &Slice<'_>) -> io::Result<Option<u64>> {
-        let mut at = start;
+    /// Searches for the line feed that ends the line begun at `start`, from where the
+    /// slice before gave up.
+    fn line_end(&mut self, start: u64, slice: &Slice<'_>) -> io::Result<Search> {
+        let begun = self.source.searched(start);
+        let mut at = begun;
         loop {
             if let Some(held) = self.from(at) {
                 if let Some(i) = memchr(b'\n', held) {
-                    return Ok(Some(at + i as u64));
+                    return Ok(Search::Found(at + i as u64));
                 }
                 at += held.len() as u64;
             }
-            if slice.stopped() || !self.more(start, at)? {
-                return Ok(None);
+            // A slice that ends with nothing found has searched a piece at least.
+            if slice.stopped() || at - begun >= PIECE as u64 && slice.late() {
+                self.source.set_searched(start, at);
+                return Ok(Search::Unfinished { more: true });
+            }
+            if !self.more(start, at)? {
+                return Ok(Search::Unfinished { more: false });
             }
         }
     }
@@ -533,6 +560,35 @@ mod tests {
         };
         let (_, reached) = numbers(&mut source, 0, stopped);
         assert!(reached.more);
+    }
+
+    #[test]
+    fn the_end_of_a_long_line_is_searched_in_slices() {
+        let long = vec![b'x'; 20 * PIECE];
+        let mut bytes = b"{\"n\":1}\n".to_vec();
+        bytes.extend_from_slice(&long);
+        let unfinished = file(&bytes);
+        bytes.extend_from_slice(b"\n{\"n\":2}\n");
+        for (file, rows) in [(unfinished, vec![1]), (file(&bytes), vec![1, 2])] {
+            let mut source = Source::open(file.path()).unwrap();
+            let (mut got, mut position, mut slices) = (Vec::new(), 0, 0);
+            loop {
+                let late = Slice {
+                    until: Some(Instant::now()),
+                    ..Slice::WHOLE
+                };
+                let (more, reached) = numbers(&mut source, position, late);
+                got.extend(more);
+                position = reached.position;
+                slices += 1;
+                if !reached.more {
+                    break;
+                }
+            }
+            assert_eq!(got, rows);
+            // Each slice goes on where the one before gave up: not from the start.
+            assert!((10..=24).contains(&slices), "{slices}");
+        }
     }
 
     #[test]

@@ -3,12 +3,13 @@
 //! Positions are always those of the plain text, so that a file may be
 //! compressed, and unpacked again, between two passes.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::print::{Key, Secret};
+use crate::contract::MAX_NUMBER;
 
 /// How a Zstandard file begins: with a frame, or with one to be skipped.
 const FRAME: u32 = 0xfd2f_b528;
@@ -52,7 +53,9 @@ impl Stamp {
 
     /// When the file was modified, in milliseconds since the Unix epoch.
     pub fn modified_ms(&self) -> i64 {
-        (self.modified_ns / 1_000_000) as i64
+        // A file can bear a time that the contract has no number for.
+        let most = i128::from(MAX_NUMBER);
+        (self.modified_ns / 1_000_000).clamp(-most, most) as i64
     }
 }
 
@@ -76,6 +79,23 @@ fn regular(path: &Path) -> Result<Metadata, OpenError> {
     }
 }
 
+/// Opens the regular file at `path`. What is no such file is never opened, and one that
+/// took the place of the file meanwhile neither blocks the opening nor is read.
+pub(super) fn open_regular(path: &Path) -> Result<(File, Metadata), OpenError> {
+    // The opening of a device alone may have an effect.
+    regular(path)?;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)
+        .map_err(unopened)?;
+    let meta = file.metadata().map_err(OpenError::Unreadable)?;
+    if !meta.is_file() {
+        return Err(OpenError::Missing);
+    }
+    Ok((file, meta))
+}
+
 fn unopened(e: io::Error) -> OpenError {
     match e.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => OpenError::Missing,
@@ -97,6 +117,7 @@ pub struct Mark {
 pub struct Source {
     body: Body,
     stamp: Stamp,
+    searched: (u64, u64),
 }
 
 enum Body {
@@ -107,10 +128,7 @@ enum Body {
 impl Source {
     /// Opens the file at `path`. What it is, its first bytes say.
     pub fn open(path: &Path) -> Result<Source, OpenError> {
-        // Anything but a regular file could block the opening for ever.
-        regular(path)?;
-        let file = File::open(path).map_err(unopened)?;
-        let meta = file.metadata().map_err(OpenError::Unreadable)?;
+        let (file, meta) = open_regular(path)?;
         let mut magic = [0; 4];
         let read = file.read_at(&mut magic, 0).map_err(OpenError::Unreadable)?;
         let magic = u32::from_le_bytes(magic);
@@ -122,6 +140,7 @@ impl Source {
         Ok(Source {
             body,
             stamp: Stamp::from(&meta),
+            searched: (0, 0),
         })
     }
 
@@ -137,6 +156,19 @@ impl Source {
             Body::Plain(_) => self.stamp.size,
             Body::Packed(_) => u64::MAX,
         }
+    }
+
+    /// Where to go on to look for the end of the line that begins at `start`.
+    pub(super) fn searched(&self, start: u64) -> u64 {
+        match self.searched {
+            (of, to) if of == start => to.max(start),
+            _ => start,
+        }
+    }
+
+    /// Keeps in mind that the line that begins at `start` does not end before `to`.
+    pub(super) fn set_searched(&mut self, start: u64, to: u64) {
+        self.searched = (start, to);
     }
 
     /// The mark of what stands before `position`; `None` when the text is shorter.

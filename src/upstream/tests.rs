@@ -206,27 +206,6 @@ fn a_pass_may_stop_after_any_row() {
     }
 }
 
-/// A judge that has every row read.
-struct Thorough(Box<dyn Judge>);
-
-impl Judge for Thorough {
-    fn want(&self) -> &'static Want {
-        self.0.want()
-    }
-
-    fn judge(&mut self, row: &Value) -> Option<Act> {
-        self.0.judge(row)
-    }
-
-    fn save(&self) -> String {
-        self.0.save()
-    }
-
-    fn renew(&mut self) {
-        self.0.renew();
-    }
-}
-
 /// The acts of a file with every row read.
 fn thoroughly(catalog: &str, path: &Path) -> Vec<Act> {
     let secret = secret();
@@ -235,7 +214,7 @@ fn thoroughly(catalog: &str, path: &Path) -> Vec<Act> {
         thread: "thread",
         path: Some(path),
     };
-    let mut judge = Thorough(agent(catalog).unwrap().judge(case, None).unwrap());
+    let mut judge = fuzzing::Thorough(agent(catalog).unwrap().judge(case, None).unwrap());
     let mut source = Source::open(path).unwrap();
     let mut acts = Vec::new();
     scan(&mut source, 0, Slice::WHOLE, &secret, &mut judge, |act| {

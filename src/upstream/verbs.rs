@@ -258,9 +258,8 @@ fn absolute(source: &str) -> Result<PathBuf> {
 
 fn not_found(field: &str, message: &str) -> Error {
     Error {
-        code: Code::NotFound,
-        message: message.to_owned(),
         field: Some(field.to_owned()),
+        ..Error::new(Code::NotFound, message)
     }
 }
 

@@ -188,6 +188,102 @@ fn at(version: u64) -> Cursor {
     }
 }
 
+/// What holds whatever happens to a cursor.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod invariants {
+    use super::*;
+
+    /// Panics when one of them is broken by these moves: each what happens (of 8),
+    /// whether the watcher did it, whether it is ambient or names the watcher, and
+    /// how far behind the notice an acknowledgement is.
+    pub(crate) fn hold(moves: impl IntoIterator<Item = (u8, bool, bool, u64)>) {
+        let mut cursor = None;
+        let mut sequence = 0;
+        let mut newest_material = None;
+        for (what, own, ambient, back) in moves {
+            let before: Option<Cursor> = cursor;
+            let provenance = if ambient {
+                Provenance::AmbientGroup
+            } else {
+                Provenance::Explicit
+            };
+            let mut event = |kind| {
+                sequence += 1;
+                Input::Event {
+                    sequence,
+                    kind,
+                    own,
+                    named: ambient,
+                }
+            };
+            let input = match what % 8 {
+                0 => Input::Watch {
+                    version: sequence,
+                    provenance,
+                    kinds: None,
+                },
+                1 => {
+                    sequence += 1;
+                    Input::Seed { sequence }
+                }
+                2..=4 => event(Kind::ALL[usize::from(what % 8)]),
+                5 => event(Kind::HumanDirectMessage),
+                6 => Input::Ack {
+                    through: before.map_or(0, |c| c.notified).saturating_sub(back),
+                },
+                _ => Input::Opened,
+            };
+            let next = step(before, input);
+            cursor = next.cursor;
+            let Some(now) = cursor else { continue };
+            assert!(now.last_seen <= now.notified && now.notified <= now.material);
+            if let Some(old) = before {
+                assert!(now.last_seen >= old.last_seen && now.material >= old.material);
+                // A notice opens only where none is, or for what came behind the one just taken.
+                if next.opened && old.is_pending() {
+                    let acked = matches!(input, Input::Ack { .. });
+                    assert!(acked && now.last_seen > old.last_seen);
+                }
+                if !next.touched {
+                    assert_eq!(now, old);
+                }
+            }
+            assert!(!next.opened || now.is_pending());
+            if let Input::Event { sequence, .. } = input
+                && next.touched
+            {
+                newest_material = Some(sequence);
+            }
+            if let Some(material) = newest_material {
+                // Each event that matters is covered by the open notice, or was taken.
+                assert!(
+                    material <= now.last_seen || (now.is_pending() && material <= now.material)
+                );
+            }
+            if next.wake {
+                assert!(now.is_pending() && now.provenance == Provenance::Explicit);
+            }
+        }
+        // Draining to the end takes at most two notices, and then nothing is open.
+        for _ in 0..2 {
+            if let Some(now) = cursor.filter(Cursor::is_pending) {
+                cursor = step(
+                    cursor,
+                    Input::Ack {
+                        through: now.notified,
+                    },
+                )
+                .cursor;
+            }
+        }
+        if let Some(now) = cursor {
+            assert!(!now.is_pending());
+            assert_eq!(now.last_seen, now.material);
+            assert!(newest_material.is_none_or(|material| material <= now.last_seen));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -338,57 +434,7 @@ mod tests {
         fn nothing_is_lost_and_nothing_is_told_twice(
             moves in prop::collection::vec((0u8..8, any::<bool>(), any::<bool>(), 0u64..4), 1..60)
         ) {
-            let mut cursor = None;
-            let mut sequence = 0;
-            let mut newest_material = None;
-            for (what, own, ambient, back) in moves {
-                let before: Option<Cursor> = cursor;
-                let provenance = if ambient { Provenance::AmbientGroup } else { Provenance::Explicit };
-                let input = match what {
-                    0 => Input::Watch { version: sequence, provenance, kinds: None },
-                    1 => { sequence += 1; Input::Seed { sequence } }
-                    2..=4 => {
-                        sequence += 1;
-                        Input::Event { sequence, kind: Kind::ALL[what as usize], own, named: ambient }
-                    }
-                    5 => { sequence += 1; human(sequence) }
-                    6 => Input::Ack { through: before.map_or(0, |c| c.notified).saturating_sub(back) },
-                    _ => Input::Opened,
-                };
-                let next = step(before, input);
-                cursor = next.cursor;
-                let Some(now) = cursor else { continue };
-                prop_assert!(now.last_seen <= now.notified && now.notified <= now.material);
-                if let Some(old) = before {
-                    prop_assert!(now.last_seen >= old.last_seen && now.material >= old.material);
-                    // A notice opens only where none is, or for what came behind the one just taken.
-                    if next.opened && old.is_pending() {
-                        let acked = matches!(input, Input::Ack { .. });
-                        prop_assert!(acked && now.last_seen > old.last_seen);
-                    }
-                    if !next.touched { prop_assert_eq!(now, old); }
-                }
-                prop_assert!(!next.opened || now.is_pending());
-                if let Input::Event { sequence, .. } = input && next.touched {
-                    newest_material = Some(sequence);
-                }
-                if let Some(material) = newest_material {
-                    // Each event that matters is covered by the open notice, or was taken.
-                    prop_assert!(material <= now.last_seen || (now.is_pending() && material <= now.material));
-                }
-                if next.wake { prop_assert!(now.is_pending() && now.provenance == Provenance::Explicit); }
-            }
-            // Draining to the end takes at most two notices, and then nothing is open.
-            for _ in 0..2 {
-                if let Some(now) = cursor.filter(Cursor::is_pending) {
-                    cursor = step(cursor, Input::Ack { through: now.notified }).cursor;
-                }
-            }
-            if let Some(now) = cursor {
-                prop_assert!(!now.is_pending());
-                prop_assert_eq!(now.last_seen, now.material);
-                prop_assert!(newest_material.is_none_or(|material| material <= now.last_seen));
-            }
+            invariants::hold(moves);
         }
     }
 }

@@ -119,7 +119,7 @@ fn acknowledge(tx: &Tx<'_>, through: u64, row: CursorRow) -> Result<(bool, bool)
 fn notice(row: &CursorRow) -> Notice {
     let since = row.cursor.last_seen;
     Notice {
-        text: text_of(&row.target, since),
+        text: text(&row.target, since),
         target_session_key: row.target.key.clone(),
         target_agent_id: row.target.agent.clone(),
         changes_since: since,
@@ -128,8 +128,8 @@ fn notice(row: &CursorRow) -> Notice {
     }
 }
 
-/// The line for the watcher's prompt.
-pub(crate) fn text_of(target: &Session, since: u64) -> String {
+/// What a notice says of a target.
+pub(crate) fn text(target: &Session, since: u64) -> String {
     let key = quoted(&target.key);
     let agent = if target.is_qualified() || target.agent == DEFAULT_AGENT {
         String::new()
@@ -182,7 +182,7 @@ mod tests {
     fn the_agreed_text() {
         let child = Session::of("agent:main:subagent:child", None).unwrap();
         assert_eq!(
-            text_of(&child, 12),
+            text(&child, 12),
             "Session \"agent:main:subagent:child\" changed (other actor). Reconcile before acting: \
              session_status sessionKey \"agent:main:subagent:child\" changesSince 12."
         );
@@ -191,15 +191,33 @@ mod tests {
             "session-state:6167656e743a6d61696e3a7375626167656e743a6368696c64"
         );
         let bare = Session::of("global", None).unwrap();
-        assert!(
-            text_of(&bare, 0).ends_with("session_status sessionKey \"global\" changesSince 0.")
-        );
+        assert!(text(&bare, 0).ends_with("session_status sessionKey \"global\" changesSince 0."));
         assert_eq!(context_key(&bare), "session-state:6d61696e3a676c6f62616c");
         let other = Session::of("global", Some("ops")).unwrap();
-        assert!(
-            text_of(&other, 3).ends_with("sessionKey \"global\" agentId \"ops\" changesSince 3.")
-        );
+        assert!(text(&other, 3).ends_with("sessionKey \"global\" agentId \"ops\" changesSince 3."));
         assert_ne!(context_key(&other), context_key(&bare));
+    }
+
+    #[test]
+    fn no_character_makes_two_lines_of_a_notice() {
+        for c in '\0'..=char::MAX {
+            let key = format!("agent:main:a{c}b");
+            let Ok(session) = Session::of(&key, None) else {
+                // The separators of C0 and C1, NEL among them, are in no key.
+                assert!(c.is_control() || c == ':', "{c:?}");
+                continue;
+            };
+            let text = text(&session, 1);
+            // What any reader of lines takes for the end of one.
+            let ends = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+            assert!(!text.contains(ends), "{c:?}");
+            let quoted = serde_json::to_string(&key).unwrap();
+            // Bidirectional and zero-width characters stay as they are, inside the quotes.
+            assert!(
+                matches!(c, '\u{2028}' | '\u{2029}') || text.contains(&quoted),
+                "{c:?}"
+            );
+        }
     }
 
     proptest! {

@@ -11,20 +11,24 @@ use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::fs::FileExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use crate::contract::{Error, Result, Wake};
+use crate::contract::{Code, Error, Result, Wake};
 use crate::key::{self, Session};
 use crate::store::alive::{Alive, beside, beside_path, is_alive};
-use crate::store::offers::{self, Raised};
+use crate::store::offers::{self, Handle, Raised};
 use crate::store::{Store, Tx, cursors, lock};
+use crate::sync::thread::{self, ThreadId};
+use crate::sync::{Arc, Condvar, Mutex, wait, wait_up_to};
 use crate::sys::Pipe;
 
 /// Called with each wake, on a library thread, under no lock.
 pub(crate) type Handler = Arc<dyn Fn(&Wake) + Send + Sync>;
+
+/// When a wake that could not be checked is checked again.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// The wakes of one handle.
 pub(crate) struct Wakes {
@@ -92,14 +96,7 @@ impl Wakes {
             if row.opened_at < cutoff || !self.wants(&row.watcher) {
                 continue;
             }
-            let mut holders = Vec::new();
-            for other in &others {
-                let offered = row.wake > other.first_wake
-                    || offers::was_offered(tx.conn(), other.id, row.wake)?;
-                if offered && wants(other.agents.as_deref(), &row.watcher) {
-                    holders.push(other.id);
-                }
-            }
+            let holders = holders(tx, &others, row.wake, &row.watcher)?;
             if holders.is_empty() {
                 offers::add_offer(tx, alive.id, row.wake)?;
                 offered.push(row.into());
@@ -125,7 +122,8 @@ impl Wakes {
     }
 
     /// Queues what a transaction of this handle raised, and pokes the others;
-    /// `false` when wakes of others came before it, which are to be collected first.
+    /// `false` when wakes of others came before it, which are to be collected
+    /// first, or when nothing is given, since it was lost on the way.
     pub(crate) fn committed(&self, raised: Vec<Raised>) -> bool {
         let follows = {
             let mut state = lock(&self.state);
@@ -133,8 +131,9 @@ impl Wakes {
                 .first()
                 .is_some_and(|first| first.number == state.known + 1);
             if follows {
-                state.known += raised.len() as u64;
+                let count = raised.len() as u64;
                 self.offer(&mut state, raised);
+                state.known += count;
             }
             follows
         };
@@ -176,20 +175,44 @@ impl Wakes {
         let (orphans, held): (Vec<_>, Vec<_>) = withheld
             .into_iter()
             .partition(|each| each.holders.is_empty());
-        let orphans: Vec<Raised> = orphans.into_iter().map(|each| each.wake).collect();
-        {
-            let mut state = lock(&self.state);
-            state.withheld.extend(held);
-            self.offer(&mut state, orphans.clone());
+        lock(&self.state).withheld.extend(held);
+        let Some(handle) = self.handle().filter(|_| !orphans.is_empty()) else {
+            return Ok(());
+        };
+        // Written down before it is offered: who opens meanwhile, or has the
+        // same one withheld, must find a holder.
+        let wakes: Vec<Raised> = orphans.into_iter().map(|each| each.wake).collect();
+        let (database, asked) = (self.database.clone(), wakes.clone());
+        let shared = store.write(move |tx| {
+            let mut others = offers::handles(tx.conn())?;
+            others.retain(|other| other.id != handle && is_alive(&database, other.id));
+            asked
+                .iter()
+                .map(|wake| {
+                    let holders = holders(tx, &others, wake.number, &wake.watcher)?;
+                    if holders.is_empty() {
+                        offers::add_offer(tx, handle, wake.number)?;
+                    }
+                    Ok(holders)
+                })
+                .collect::<Result<Vec<_>>>()
+        });
+        let (holders, outcome) = match shared {
+            Ok(holders) => (holders, Ok(())),
+            // Kept for the next time.
+            Err(error) => (vec![Vec::new(); wakes.len()], Err(error)),
+        };
+        let mut state = lock(&self.state);
+        let mut offered = Vec::new();
+        for (wake, holders) in wakes.into_iter().zip(holders) {
+            if outcome.is_ok() && holders.is_empty() {
+                offered.push(wake);
+            } else {
+                state.withheld.push(Withheld { wake, holders });
+            }
         }
-        match self.handle() {
-            Some(handle) if !orphans.is_empty() => store.write(move |tx| {
-                orphans
-                    .iter()
-                    .try_for_each(|wake| offers::add_offer(tx, handle, wake.number))
-            }),
-            _ => Ok(()),
-        }
+        self.offer(&mut state, offered);
+        outcome
     }
 
     /// Waits up to `timeout` for a wake and takes up to `most`.
@@ -213,26 +236,31 @@ impl Wakes {
         let mut state = lock(&self.state);
         while !state.closed {
             let Some(handler) = state.handler.clone().filter(|_| !state.queue.is_empty()) else {
-                state = self.wait_for_change(state);
+                state = wait(&self.changed, state);
                 continue;
             };
             let taken = state.take(1);
             // From here on a change of the handler waits until this call is over.
-            state.inside = Some((std::thread::current().id(), state.generation));
+            state.inside = Some((thread::current().id(), state.generation));
             drop(state);
-            match self.still_open(store, taken) {
-                Ok(wakes) => wakes.iter().for_each(|wake| {
-                    let call = std::panic::AssertUnwindSafe(|| handler(wake));
-                    if std::panic::catch_unwind(call).is_err() {
-                        log::error!(target: "wakes", "the wake handler panicked");
-                    }
-                }),
-                Err(error) => log::warn!(target: "wakes", "a wake could not be checked: {error}"),
+            let checked = self.still_open(store, taken);
+            for wake in checked.iter().flatten() {
+                if catch_unwind(AssertUnwindSafe(|| handler(wake))).is_err() {
+                    log::error!(target: "wakes", "the wake handler panicked");
+                }
+            }
+            if let Err(error) = &checked {
+                log::warn!(target: "wakes", "a wake could not be checked: {error}");
             }
             drop(handler);
             state = lock(&self.state);
             state.inside = None;
             self.changed.notify_all();
+            if checked.is_err() && !state.closed {
+                // The wake waits again, and so does this thread: what ails the
+                // database does not pass at once.
+                state = wait_up_to(&self.changed, state, TRY_AGAIN);
+            }
         }
     }
 
@@ -245,10 +273,10 @@ impl Wakes {
         let mine = state.generation;
         state.show();
         self.changed.notify_all();
-        let here = std::thread::current().id();
+        let here = thread::current().id();
         let is_old = |(thread, generation)| thread != here && generation < mine;
         while state.inside.is_some_and(is_old) {
-            state = self.wait_for_change(state);
+            state = wait(&self.changed, state);
         }
         drop(state);
         drop(old);
@@ -263,7 +291,7 @@ impl Wakes {
     pub(crate) fn inside_handler(&self) -> bool {
         lock(&self.state)
             .inside
-            .is_some_and(|(thread, _)| thread == std::thread::current().id())
+            .is_some_and(|(thread, _)| thread == thread::current().id())
     }
 
     /// The read end of a pipe that is readable while wakes wait.
@@ -337,24 +365,27 @@ impl Wakes {
             match deadline.map(|deadline| deadline.saturating_duration_since(Instant::now())) {
                 Some(Duration::ZERO) => return Ok(Vec::new()),
                 Some(left) => {
-                    state = self
-                        .changed
-                        .wait_timeout(state, left)
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .0;
+                    state = wait_up_to(&self.changed, state, left);
                 }
-                None => state = self.wait_for_change(state),
+                None => state = wait(&self.changed, state),
             }
         }
     }
 
     /// Of these wakes those whose notice nobody has taken meanwhile.
     fn still_open(&self, store: &Store, taken: Vec<Raised>) -> Result<Vec<Wake>> {
-        let open = store.read(|conn| {
-            taken
-                .iter()
-                .map(|wake| cursors::is_open(conn, wake.number))
-                .collect::<Result<Vec<_>>>()
+        let read = || {
+            store.read(|conn| {
+                taken
+                    .iter()
+                    .map(|wake| cursors::is_open(conn, wake.number))
+                    .collect::<Result<Vec<_>>>()
+            })
+        };
+        // Whatever happens, a wake that was taken is told or waits again.
+        let open = catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+            let message = "a wake could not be checked after a fault of the library";
+            Err(Error::new(Code::Internal, message))
         });
         match open {
             Ok(open) => Ok(taken
@@ -368,12 +399,6 @@ impl Wakes {
                 Err(error)
             }
         }
-    }
-
-    fn wait_for_change<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        self.changed
-            .wait(state)
-            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -409,6 +434,18 @@ fn told(wake: Raised) -> Wake {
         target_agent_id: wake.target.agent,
         reason: "session-state",
     }
+}
+
+/// Which of these handles were offered the wake.
+fn holders(tx: &Tx<'_>, handles: &[Handle], wake: u64, watcher: &str) -> Result<Vec<i64>> {
+    let mut holders = Vec::new();
+    for handle in handles {
+        let offered = wake > handle.first_wake || offers::was_offered(tx.conn(), handle.id, wake)?;
+        if offered && wants(handle.agents.as_deref(), watcher) {
+            holders.push(handle.id);
+        }
+    }
+    Ok(holders)
 }
 
 fn wants(agents: Option<&[String]>, watcher: &str) -> bool {

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -100,6 +101,43 @@ test('a record that cannot be stored is told and resolves with null', async (t) 
   assert.deepEqual(told.map(({ code }) => code), ['storage', 'storage', 'storage']);
   await assert.rejects(awareness.record(human(CHILD, { kind: 'message' })), InvalidArgumentError);
   await assert.rejects(awareness.watch({ watcherSessionKey: MAIN, targetSessionKey: CHILD }), StorageError);
+});
+
+/** Writes all the time, most of it inside a transaction. */
+const WRITER = `
+  import { Awareness } from 'session-awareness';
+  const [database, event] = process.argv.slice(1).map((text) => JSON.parse(text));
+  const awareness = Awareness.openSync({ database });
+  console.log('ready');
+  for (;;) awareness.recordSync({ events: Array(200).fill(event) });
+`;
+
+test('what another process keeps from being stored is told, and fails no turn', async (t) => {
+  const settings = config(t);
+  const told = [];
+  const options = { onError: (error) => told.push(error.code) };
+  const awareness = await open(t, { ...settings, busyTimeoutMs: 50 }, options);
+  const given = [settings.database, human(CHILD)].map((value) => JSON.stringify(value));
+  const writer = spawn(process.execPath, ['--input-type=module', '--eval', WRITER, '--', ...given], {
+    cwd: import.meta.dirname,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  after(t, () => writer.kill('SIGKILL'));
+  await once(writer.stdout, 'data');
+  // Stopped again and again, until it is inside a transaction.
+  for (;;) {
+    writer.kill('SIGSTOP');
+    if (awareness.recordSync(human(CHILD)) === null) break;
+    writer.kill('SIGCONT');
+  }
+  assert.equal(await awareness.record(human(CHILD)), null);
+  assert.deepEqual(told, ['busy', 'busy']);
+  await assert.rejects(awareness.watch({ watcherSessionKey: MAIN, targetSessionKey: CHILD }), BusyError);
+  await assert.rejects(Awareness.open({ ...settings, busyTimeoutMs: 50 }), { name: 'BusyError', code: 'busy' });
+  assert.equal((await awareness.stats()).failedAppends, 2);
+  writer.kill('SIGKILL');
+  await once(writer, 'exit');
+  assert.equal((await awareness.record(human(CHILD))).recorded, true);
 });
 
 test('without onError it becomes a warning of the process', async (t) => {

@@ -3,6 +3,7 @@
 import {
   Awareness,
   AwarenessError,
+  BusyError,
   StorageError,
   libraryInfo,
   type CatalogScans,
@@ -163,7 +164,7 @@ async function upstream(awareness: Awareness) {
 
 async function open() {
   const retention = { maxAgeMs: 1000 };
-  const told: StorageError[] = [];
+  const told: (StorageError | BusyError)[] = [];
   await using awareness = await Awareness.open({ database: 'a.db', retention }, { onError: (e) => told.push(e) });
   using other = Awareness.openSync({ database: 'a.db', readOnly: true, monitor: { roots: { pi: 'pi-home' } } });
   await other.close();

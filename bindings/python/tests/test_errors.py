@@ -3,6 +3,8 @@ from __future__ import annotations
 import logging
 import pickle
 import queue
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,34 @@ def test_record_does_not_raise_when_storage_fails(
         awareness.watch(watcher_session_key=MANAGER, target_session_key=CHILD)
     away.rename(database)
     assert awareness.stats()["failedAppends"] == 2
+
+
+HOLD = """
+import sqlite3, sys
+held = sqlite3.connect(sys.argv[1], isolation_level=None)
+held.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_what_another_process_keeps_from_being_stored_is_logged_and_never_fails_the_turn(
+    database: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Awareness(database, busy_timeout_ms=50) as awareness:
+        command = [sys.executable, "-c", HOLD, str(database)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+            assert other.stdout is not None and other.stdout.readline() == b"held\n"
+            with caplog.at_level(logging.WARNING, "session_awareness"):
+                assert awareness.record(session_key=CHILD, kind="compacted", actor_type="system") is None
+            assert [record.levelname for record in caplog.records] == ["WARNING"]
+            with pytest.raises(Busy):
+                awareness.watch(watcher_session_key=MANAGER, target_session_key=CHILD)
+            with pytest.raises(Busy):
+                Awareness(database, busy_timeout_ms=50)
+            assert awareness.stats()["failedAppends"] == 1
+            other.communicate()
+        assert awareness.record(session_key=CHILD, kind="compacted", actor_type="system") is not None
 
 
 def test_close_inside_the_wake_callback_is_busy_and_closes_nothing(awareness: Awareness) -> None:

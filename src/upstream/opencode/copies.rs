@@ -32,7 +32,8 @@ pub(super) fn origin(id: &str, created: Option<i64>, session_created: Option<i64
     let Some(made) = made_at(id) else {
         return Origin::Unsure;
     };
-    let since = |time: i64| (made - time + WRAP / 2).rem_euclid(WRAP) - WRAP / 2;
+    // A row may hold any number for a time.
+    let since = |time: i64| (made - time.rem_euclid(WRAP) + WRAP / 2).rem_euclid(WRAP) - WRAP / 2;
     let older_than_session =
         session_created.is_some_and(|begun| created < begun && since(begun) >= 0);
     match since(created) {
@@ -116,6 +117,20 @@ mod tests {
             origin(&id(TIME - 500), Some(TIME), Some(TIME - 20)),
             Origin::Own
         );
+    }
+
+    #[test]
+    fn any_number_is_a_time() {
+        for time in [i64::MIN, i64::MIN + 1, -1, 0, i64::MAX] {
+            for begun in [None, Some(i64::MIN), Some(i64::MAX)] {
+                origin(&id(TIME), Some(time), begun);
+                origin("msg_ffffffffffffhHR1j0stW6IuV0", Some(time), begun);
+            }
+            // What counts is the distance within one turn of the counter.
+            let near = time.rem_euclid(WRAP);
+            assert_eq!(origin(&id(near), Some(time), None), Origin::Own);
+            assert_eq!(origin(&id(near + 5_000), Some(time), None), Origin::Copy);
+        }
     }
 
     #[test]

@@ -16,8 +16,11 @@ use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use rusqlite::limits::Limit;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row};
 
@@ -25,11 +28,27 @@ use self::facts::{Facts, version};
 use self::session::Session;
 use super::position::{Parts, Position};
 use super::{Budget, Error, Found, Link, Look, Reading, Result, State};
+use crate::sharing::Use;
+use crate::sys;
 use crate::upstream::act::Names;
 use crate::upstream::rows::Slice;
 
 /// How long a pass waits for a lock.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long one question to a database may take: what is longer at work than this
+/// answers no question of ours. The reading of a long cell is not counted.
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// So often SQLite asks whether that is over, in its own steps.
+const STEPS: i32 = 10_000;
+
+/// The longest value that SQLite may put into memory, in bytes. Cells with text are
+/// read in pieces.
+const LONGEST_VALUE: i32 = 16 << 20;
+
+/// The longest text of a column other than `data`, in bytes; a longer one counts as none.
+const LONGEST_TEXT: usize = 4_096;
 
 /// What the connection may keep of the database in memory, in KiB.
 const CACHE_KIB: i64 = 1024;
@@ -47,6 +66,48 @@ struct Open {
     file: (u64, u64),
     shape: Shape,
     facts: Facts,
+    patience: Patience,
+    // Dropped after the connection.
+    _used: Use,
+}
+
+/// When SQLite is to give up what it is at.
+#[derive(Clone)]
+struct Patience {
+    begin: Instant,
+    /// In ms since `begin`.
+    end: Arc<AtomicU64>,
+}
+
+impl Patience {
+    fn new() -> Patience {
+        let patience = Patience {
+            begin: Instant::now(),
+            end: Arc::default(),
+        };
+        patience.renew();
+        patience
+    }
+
+    fn now(&self) -> u64 {
+        self.begin.elapsed().as_millis() as u64
+    }
+
+    /// Waits for [`LONGEST`] from now on.
+    fn renew(&self) {
+        let end = self.now() + LONGEST.as_millis() as u64;
+        self.end.store(end, Ordering::Relaxed);
+    }
+
+    /// Leaves out of account the time since `from`.
+    fn leave_out(&self, from: Instant) {
+        let spent = from.elapsed().as_millis() as u64;
+        self.end.fetch_add(spent, Ordering::Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.now() > self.end.load(Ordering::Relaxed)
+    }
 }
 
 impl Database {
@@ -136,8 +197,13 @@ impl Database {
         let open = self.open.take();
         let file = identity(&self.path)?;
         let mut open = match open {
-            Some(open) if open.file == file => open,
+            Some(open) if open.file == file => {
+                check_beside(&self.file())?;
+                open.patience.renew();
+                open
+            }
             _ => {
+                check_beside(&self.file())?;
                 self.openings += 1;
                 Open::new(&self.path, file)?
             }
@@ -152,6 +218,22 @@ impl Database {
     }
 }
 
+/// Whether what SQLite opens beside the database are files: the opening of anything
+/// else could block for ever.
+fn check_beside(file: &Path) -> Result<()> {
+    for end in ["-journal", "-wal", "-shm"] {
+        let mut path = file.as_os_str().to_owned();
+        path.push(end);
+        match fs::metadata(&path) {
+            Ok(found) if !found.is_file() => {
+                return Err(Error::Unreadable(format!("its {end} is no file")));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn identity(path: &Path) -> Result<(u64, u64)> {
     match fs::metadata(path) {
         Ok(found) if found.is_file() => Ok((found.dev(), found.ino())),
@@ -163,21 +245,40 @@ fn identity(path: &Path) -> Result<(u64, u64)> {
 impl Open {
     fn new(path: &Path, file: (u64, u64)) -> Result<Open> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let conn = Connection::open_with_flags(path, flags)?;
+        let used = Use::begin(
+            &fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
+            file,
+        );
+        let mut conn = Connection::open_with_flags(path, flags)?;
         if identity(path)? != file {
             return Err(Error::Busy);
         }
-        conn.busy_timeout(PATIENCE)?;
-        for (pragma, value) in [("cache_size", -CACHE_KIB), ("trusted_schema", 0)] {
+        sys::wait_for_locks(&conn, PATIENCE)?;
+        let patience = Patience::new();
+        let watched = patience.clone();
+        conn.progress_handler(STEPS, Some(move || watched.is_over()))?;
+        conn.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST_VALUE)?;
+        for (pragma, value) in [
+            ("cache_size", -CACHE_KIB),
+            ("trusted_schema", 0),
+            ("cell_size_check", 1),
+        ] {
             conn.pragma_update(None, pragma, value)?;
         }
         let shape = Shape::of(&conn)?;
+        used.guard_shm();
+        let mode: String = conn.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+        if mode == "wal" {
+            used.guard_log();
+        }
         let facts = Facts::of(&shape);
         Ok(Open {
             conn,
             file,
             shape,
             facts,
+            patience,
+            _used: used,
         })
     }
 
@@ -220,6 +321,7 @@ impl Open {
             v2: self.shape.v2 && !v1.exists([thread])?,
             sub_agent: parent.is_some_and(|parent| !parent.is_empty()),
             budget: Budget::new(slice),
+            patience: &self.patience,
             position: from.clone(),
             rid: false,
             acts: Vec::new(),
@@ -253,6 +355,13 @@ struct Shape {
 impl Shape {
     fn of(conn: &Connection) -> Result<Shape> {
         let columns = |table: &str| -> Result<HashSet<String>> {
+            // A view answers with what it is told to, for as long as it likes.
+            let mut kind =
+                conn.prepare("SELECT type FROM pragma_table_list(?1) WHERE schema = 'main'")?;
+            let kind = kind.query_row([table], |row| text(row, 0)).optional()?;
+            if kind.flatten().as_deref() != Some("table") {
+                return Ok(HashSet::new());
+            }
             let mut columns = conn.prepare("SELECT name FROM pragma_table_info(?1)")?;
             let names = columns.query_map([table], |row| row.get(0))?;
             Ok(names.collect::<rusqlite::Result<_>>()?)
@@ -307,7 +416,9 @@ fn add_part(parts: &mut Parts, row: &Row<'_>) -> Result<()> {
 /// A text column; `None` for any other type.
 fn text(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<String>> {
     Ok(match row.get_ref(column)? {
-        ValueRef::Text(bytes) => std::str::from_utf8(bytes).ok().map(str::to_owned),
+        ValueRef::Text(bytes) if bytes.len() <= LONGEST_TEXT => {
+            std::str::from_utf8(bytes).ok().map(str::to_owned)
+        }
         _ => None,
     })
 }
@@ -327,6 +438,9 @@ impl From<rusqlite::Error> for Error {
         match error.sqlite_error() {
             Some(e) if matches!(e.code, ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
                 Error::Busy
+            }
+            Some(e) if e.code == ErrorCode::OperationInterrupted => {
+                Error::Unreadable("its answers take too long".to_owned())
             }
             Some(e) => Error::Unreadable(format!("SQLite's code {}", e.extended_code)),
             None => Error::Unreadable("a value of another type".to_owned()),

@@ -198,6 +198,18 @@ mod tests {
     use crate::upstream::opencode::fixture::{id, secret};
 
     #[test]
+    fn a_message_of_a_long_id_is_passed_over() {
+        let secret = secret();
+        let row = |id: &str| format!(r#"{{"info":{{"id":"{id}","role":"user"}},"parts":[]}}"#);
+        let start = Position::default();
+        let rows = ["m".repeat(257), "m".repeat(1 << 20), "m".repeat(256)].map(|id| row(&id));
+        let rows = rows.iter().map(|row| row.as_bytes());
+        let reading = crate::upstream::opencode::feed("ses_1", &start, rows, &secret);
+        assert_eq!(reading.position.open.len(), 1);
+        assert_eq!(reading.position.open[0].id.len(), 256);
+    }
+
+    #[test]
     fn a_position_stays_small() {
         let secret = secret();
         let names = Names::new(&secret, "opencode", "ses_1");

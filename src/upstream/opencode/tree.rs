@@ -5,8 +5,8 @@
 //! one may be met half written; of an undone message the parts stay behind.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::fs;
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -19,6 +19,7 @@ use crate::upstream::act::{Act, Names};
 use crate::upstream::print::Secret;
 use crate::upstream::rows::Slice;
 use crate::upstream::sift::{Value, Want};
+use crate::upstream::source::{OpenError, open_regular};
 
 /// The time of a folder tells of every new file only when it is older than this
 /// when the folder is listed: clocks have a grain.
@@ -80,7 +81,7 @@ impl Tree {
         if known.listed.is_none() || known.listed != time {
             let now = SystemTime::now();
             known.roll = Roll::of(stems(&folder)?.iter().map(|id| mark(id)));
-            known.listed = time.filter(|time| *time + GRAIN <= now);
+            known.listed = time.filter(|time| is_settled(*time, now));
         }
         if known.roll != link.position.roll {
             return Ok(Look::Moved);
@@ -190,12 +191,17 @@ impl Tree {
     /// The folder of a session's messages tells of new and deleted ones, `part/`
     /// of a message's first part, and a folder in it of the others.
     pub(super) fn folders(&self, link: &Link<'_>) -> Vec<PathBuf> {
+        // A store that was a database before has positions with names of any kind.
+        if !is_name(link.thread) {
+            return Vec::new();
+        }
         let parts = self.storage().join("part");
         let mut folders = vec![self.messages(link.thread), parts.clone()];
         if !folders[0].is_dir() {
             folders[0].pop();
         }
-        folders.extend(link.position.open.iter().map(|open| parts.join(&open.id)));
+        let open = link.position.open.iter().map(|open| &open.id);
+        folders.extend(open.filter(|id| is_name(id)).map(|id| parts.join(id)));
         folders.retain(|folder| folder.is_dir());
         folders
     }
@@ -236,6 +242,9 @@ impl Tree {
     /// The files of a message's parts in order, and what tells them from those it
     /// has at another time.
     fn parts(&self, message: &str) -> Result<(Vec<PathBuf>, Parts)> {
+        if !is_name(message) {
+            return Ok(Default::default());
+        }
         let folder = self.storage().join("part").join(message);
         let mut ids = stems(&folder)?;
         ids.sort();
@@ -301,12 +310,16 @@ impl Reader<'_> {
                 self.message(&open.id)?;
             }
         }
-        for (nth, id) in ids.iter().enumerate() {
-            if nth > 0 && self.budget.is_spent() {
+        // A file that is not whole is none of the messages a slice takes in: it is met
+        // again by the next one, which would come no further.
+        let mut moved = false;
+        for id in ids {
+            if moved && self.budget.is_spent() {
                 return Ok(true);
             }
             if self.sub_agent || self.message(id)? {
                 self.met.insert(mark(id));
+                moved = true;
             }
         }
         Ok(false)
@@ -314,6 +327,9 @@ impl Reader<'_> {
 
     /// Takes in a message; `false` when its file is not whole.
     fn message(&mut self, id: &str) -> Result<bool> {
+        if !is_name(id) {
+            return Ok(false);
+        }
         let secret = self.names.secret();
         let info = value(&file(&self.folder, id), &INFO, secret, &self.budget)?;
         let Some(info @ Value::Object(_)) = info else {
@@ -364,15 +380,14 @@ fn value(
     secret: &Secret,
     budget: &Budget<'_>,
 ) -> Result<Option<Value>> {
-    // Anything but a regular file could block the opening for ever.
-    if !file.is_file() {
-        return Ok(None);
-    }
-    let mut opened = match File::open(file) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        opened => opened?,
+    let (mut opened, meta) = match open_regular(file) {
+        Ok(opened) => opened,
+        Err(OpenError::Missing) => return Ok(None),
+        Err(OpenError::Unreadable(error)) => return Err(error.into()),
     };
-    budget.spend(opened.metadata()?.len());
+    budget.spend(meta.len());
+    // No more than there was: it may grow faster than it is read.
+    let mut opened = (&mut opened).take(meta.len());
     sift(&mut opened, want, secret, budget).map(Some)
 }
 
@@ -408,6 +423,13 @@ fn entries(folder: &Path) -> Result<impl Iterator<Item = io::Result<fs::DirEntry
         }
         Err(e) => Err(e.into()),
     }
+}
+
+/// Whether a change after `now` would give the folder another time than this.
+/// Of a time to come, or one that no clock will show, that is not known.
+fn is_settled(time: SystemTime, now: SystemTime) -> bool {
+    time.checked_add(GRAIN)
+        .is_some_and(|settled| settled <= now)
 }
 
 /// When a folder was modified; `None` without a folder.

@@ -19,7 +19,7 @@ from typing import Any, Callable, TypeVar, Union, cast
 
 from . import _ffi
 from ._logging import logger
-from .errors import Closed, StorageError, Unsupported
+from .errors import Busy, Closed, StorageError, Unsupported
 from .types import (
     AckReply,
     ActorType,
@@ -113,13 +113,13 @@ def _verb(signature: _Method) -> _Method:
 
 
 def _never_fails_a_turn(method: _Method) -> _Method:
-    """Storage errors of `method` are logged and answered with None."""
+    """What `method` could not store is logged and answered with None."""
 
     @functools.wraps(method)
     def logged(*args: Any, **arguments: Any) -> Any:
         try:
             return method(*args, **arguments)
-        except StorageError as problem:
+        except (StorageError, Busy) as problem:
             logger.warning("not recorded: %s", problem)
             return None
 

@@ -33,7 +33,8 @@ class StorageError(AwarenessError):
 
 
 class Busy(AwarenessError):
-    """The call cannot be carried out now (`busy`): closing a handle from its own wake callback."""
+    """The call cannot be carried out now (`busy`): another process held the database for longer than
+    `busy_timeout_ms`, or a handle is to be closed from its own wake callback."""
 
 
 class Closed(AwarenessError):

@@ -480,20 +480,15 @@ class CatalogScans(TypedDict):
     lagMs: int
 
 
-class Stats(TypedDict):
-    """Counters of the handle and its database.
-
-    `fileEvents` tells whether changes of the agents' files are seen at once: in all folders of
-    linked sources (`watchedFolders`), in some, or in none; the others (`unwatchedFolders`) are
-    looked at every interval.
-    """
-
+class _Stats(TypedDict):
     events: int
     sessions: int
     watches: int
     links: int
     pending: int
     failedAppends: int
+    storageFaults: int
+    damaged: bool
     shedEvents: int
     queuedEvents: int
     queuedWakes: int
@@ -506,3 +501,19 @@ class Stats(TypedDict):
     watchedFolders: int
     unwatchedFolders: int
     scans: dict[Catalog, CatalogScans]
+
+
+class Stats(_Stats, total=False):
+    """Counters of the handle and its database.
+
+    `fileEvents` tells whether changes of the agents' files are seen at once: in all folders of
+    linked sources (`watchedFolders`), in some, or in none; the others (`unwatchedFolders`) are
+    looked at every interval. While the database cannot be read, `unreadable` says why, and what
+    is counted in it is what it was before; `damaged` says that this handle writes nothing more to
+    it, and `damage` why. `storageFaults` counts how often it could not be read or written, and
+    `lastFault` says why the last time.
+    """
+
+    lastFault: str
+    unreadable: str
+    damage: str

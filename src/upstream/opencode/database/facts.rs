@@ -37,7 +37,7 @@ impl Table {
     /// The sessions that got messages since the newest row was asked for. `None`
     /// when that cannot be told: the row was deleted, and others may have taken
     /// the numbers of it and of those before it.
-    fn touched(&self, tx: &Transaction<'_>) -> Result<Option<Vec<String>>> {
+    fn touched(&self, tx: &Transaction<'_>) -> Result<Option<HashSet<String>>> {
         let name = self.name;
         let mut above = i64::MIN;
         if let Some((row, id)) = &self.newest {
@@ -51,7 +51,8 @@ impl Table {
         let sql = format!("SELECT session_id FROM {name} WHERE rowid > ?1");
         let mut added = tx.prepare_cached(&sql)?;
         let mut rows = added.query([above])?;
-        let mut threads = Vec::new();
+        // Each once: there may be rows without end.
+        let mut threads = HashSet::new();
         while let Some(row) = rows.next()? {
             threads.extend(text(row, 0)?);
         }

@@ -1,16 +1,17 @@
 //! Reading one session.
 
 use std::collections::HashSet;
+use std::time::Instant;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{CachedStatement, Row, Transaction, params};
 
-use super::{Shape, add_part, integer, part_columns, text};
+use super::{Patience, Shape, add_part, integer, part_columns, text};
 use crate::upstream::act::{Act, Names};
 use crate::upstream::opencode::copies::{Origin, origin};
 use crate::upstream::opencode::position::{Parts, Position, Said, mark};
 use crate::upstream::opencode::words::{INFO, PART, PROMPT, Verdict, Words};
-use crate::upstream::opencode::{Budget, Result, sift};
+use crate::upstream::opencode::{Budget, LONGEST_ID, Result, sift};
 use crate::upstream::rows::read_value;
 use crate::upstream::sift::{Value, Want};
 
@@ -19,6 +20,9 @@ const WHOLE_CELL: i64 = 256 * 1024;
 
 /// The messages of a session that are listed at once.
 const MESSAGES: usize = 4096;
+
+/// The parts of one message that are read, in bytes.
+const MOST_OF_A_MESSAGE: u64 = 4 << 30;
 
 /// The messages of other sessions that are compared with one that may be a copy.
 const TWINS: usize = 16;
@@ -35,6 +39,7 @@ pub(super) struct Session<'a> {
     pub(super) v2: bool,
     pub(super) sub_agent: bool,
     pub(super) budget: Budget<'a>,
+    pub(super) patience: &'a Patience,
     pub(super) position: Position,
     /// Whether the position was rid of what is undone.
     pub(super) rid: bool,
@@ -240,7 +245,12 @@ impl Session<'_> {
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut rows = statement.query([message])?;
         let mut words = Words::new(self.names.secret());
+        let before = self.budget.spent.get();
         while let Some(row) = rows.next()? {
+            // What stands in the parts after so much is not judged.
+            if self.budget.spent.get() - before > MOST_OF_A_MESSAGE {
+                break;
+            }
             words.part(&self.cell("part", row.get(0)?, &PART)?);
         }
         Ok(words)
@@ -264,8 +274,11 @@ impl Session<'_> {
                 Ok(read_value(bytes, secret, want).unwrap_or_default())
             }
             ValueRef::Null if size > WHOLE_CELL => {
+                let begun = Instant::now();
                 let mut blob = self.tx.blob_open("main", table, "data", row, true)?;
-                sift(&mut blob, want, secret, &self.budget)
+                let value = sift(&mut blob, want, secret, &self.budget);
+                self.patience.leave_out(begun);
+                value
             }
             _ => Ok(Value::Null),
         }
@@ -275,7 +288,7 @@ impl Session<'_> {
 impl Message {
     /// `None` for a row without an id.
     fn of(row: &Row<'_>) -> Result<Option<Message>> {
-        let Some(id) = text(row, 1)? else {
+        let Some(id) = text(row, 1)?.filter(|id| id.len() <= LONGEST_ID) else {
             return Ok(None);
         };
         Ok(Some(Message {

@@ -91,6 +91,25 @@ fn a_young_folder_is_listed_whatever_its_time() {
 }
 
 #[test]
+fn a_time_is_settled_when_no_clock_can_show_it_again() {
+    let at = |secs| SystemTime::UNIX_EPOCH + Duration::from_secs(secs);
+    let before = |secs| SystemTime::UNIX_EPOCH - Duration::from_secs(secs);
+    let now = at(1_000_000);
+    for (time, settled) in [
+        (at(999_998), true),
+        (at(999_999), false),
+        // The clock was set back since.
+        (at(1_000_001), false),
+        (at(4_000_000_000), false),
+        (at(i64::MAX as u64), false),
+        (before(1), true),
+        (before(i64::MAX as u64), true),
+    ] {
+        assert_eq!(super::is_settled(time, now), settled, "{time:?}");
+    }
+}
+
+#[test]
 fn what_is_not_remembered_is_judged_anew_where_it_was_not_met() {
     let lab = Lab::tree();
     lab.session(S, None);
@@ -172,4 +191,36 @@ fn other_files_are_passed_over() {
     let (mut store, mut watch) = (lab.store(), Watch::new(S));
     assert_eq!(watch.told(&mut store), prints(&["one"]));
     assert_eq!(store.discover(10).unwrap().len(), 1);
+}
+
+#[test]
+fn a_file_that_is_not_whole_keeps_no_slice_from_coming_further() {
+    let lab = Lab::tree();
+    lab.session(S, None);
+    for _ in 0..3 {
+        lab.say(S, &[text("x")]);
+    }
+    // Read before the others, by its name.
+    fs::write(lab.file(&format!("message/{S}/a")), "{\"role\":").unwrap();
+    let mut store = lab.store();
+    let mut position = Position::default();
+    let mut messages = 0;
+    for slices in 1.. {
+        let one = Slice {
+            bytes: 1,
+            ..Slice::WHOLE
+        };
+        let reading = store.read(S, &position, &secret(), one).unwrap().unwrap();
+        messages += reading.acts.len();
+        assert!(
+            reading.position != position || !reading.more,
+            "no way is made"
+        );
+        position = reading.position;
+        if !reading.more {
+            break;
+        }
+        assert!(slices < 10);
+    }
+    assert!(messages >= 1);
 }

@@ -1,0 +1,6 @@
+#![no_main]
+
+#[path = "../verbs.rs"]
+mod verbs;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| verbs::run(data));
