@@ -39,6 +39,11 @@ const MIGRATIONS: &[Migration] = &[
         minor: 1,
         sql: include_str!("schema-1.1.sql"),
     },
+    Migration {
+        major: 1,
+        minor: 2,
+        sql: include_str!("schema-1.2.sql"),
+    },
 ];
 
 /// The version this code makes.
