@@ -12,7 +12,7 @@ EXAMPLES := build/examples
 
 export SESSION_AWARENESS_LIB := $(CURDIR)/$(LIBRARY)
 
-.PHONY: demo live test build lint test-rust models test-python test-node test-examples conformance soak soak-short sanitize bench header clean torture fuzz corruption
+.PHONY: demo live test build command lint test-rust models test-python test-node test-examples conformance soak soak-short sanitize bench header clean torture fuzz corruption
 
 demo: build
 	$(PYTHON) examples/gateway.py
@@ -27,9 +27,13 @@ test: lint test-rust models test-python test-node test-examples conformance soak
 build:
 	$(CARGO) build --release --locked
 
+# The command for people, target/release/aware: see README.
+command:
+	$(CARGO) build --release --locked --features command --bin aware
+
 lint:
 	$(CARGO) fmt --check
-	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets --features command -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --lib
 
 # More damaged files than `make test` has time for; SEEDS says how many.
@@ -37,8 +41,14 @@ corruption:
 	AWARE_CORRUPTION_SEEDS=$(or $(SEEDS),1000) $(CARGO) test --locked --test disk -- corruption
 
 # Without the variable: these tests are of the library cargo builds beside them.
-test-rust:
-	env -u SESSION_AWARENESS_LIB $(CARGO) test --locked
+# With the command, which changes nothing in the library: one build serves both.
+test-rust: tests/timeline/node_modules/ready
+	env -u SESSION_AWARENESS_LIB $(CARGO) test --locked --features command
+
+# What looks at the timeline in a browser.
+tests/timeline/node_modules/ready: tests/timeline/package-lock.json
+	cd tests/timeline && $(NPM) ci --ignore-scripts --no-audit --no-fund
+	touch $@
 
 # Leader, followers, wakes and closing under many orders of their threads;
 # ORDERS=20 for twenty times as many.
@@ -121,4 +131,4 @@ header:
 
 clean:
 	$(CARGO) clean
-	rm -rf build bindings/node/node_modules
+	rm -rf build bindings/node/node_modules tests/timeline/node_modules
