@@ -878,10 +878,7 @@ fn doctor_sees_what_failed_to_be_stored_and_what_was_shed() {
     };
     let gateway = open(1);
     let held = hold(&db);
-    assert_eq!(
-        gateway.record(human(CHILD)).unwrap_err().code,
-        Code::Storage
-    );
+    assert_eq!(gateway.record(human(CHILD)).unwrap_err().code, Code::Busy);
     drop(held);
     total("failedAppends", 1);
     assert_eq!(db.ails(&[]), ["failed"]);

@@ -30,6 +30,7 @@ impl From<Error> for Failure {
                 "; name the gateway's own by --database PATH"
             }
             (Code::Unsupported, _) => "; `aware doctor` says more",
+            (Code::Busy, _) => "; try again",
             (Code::Storage, _) => "; `aware doctor` looks for the cause",
             _ => "",
         };

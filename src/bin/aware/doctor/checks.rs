@@ -75,9 +75,10 @@ impl Facts {
 
     fn holders(&self) -> Result<Holders, String> {
         let database = identity(&self.path).ok_or("the file is gone")?;
+        let shm = self.beside("shm");
         let files = Files {
             database,
-            shared_memory: identity(&self.beside("shm")),
+            shared_memory: identity(&shm).map(|(_, inode)| (shm, inode)),
             handles: self
                 .handle_files()
                 .iter()
@@ -100,9 +101,13 @@ struct Read<'a> {
 
 impl Read<'_> {
     fn of(aware: &Awareness) -> Result<Read<'_>, Error> {
+        let stats = aware.stats()?;
+        if let Some(why) = stats.unreadable {
+            return Err(Error::storage(why));
+        }
         Ok(Read {
             aware,
-            stats: aware.stats()?,
+            stats,
             found: aware.inspect()?,
             links: database::links(aware)?,
         })

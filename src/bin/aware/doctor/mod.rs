@@ -87,8 +87,10 @@ struct Document<'a> {
 pub fn run(path: &str, options: &DoctorOptions, out: &mut Output) -> Result<ExitCode, Failure> {
     let working = progress::spinner("looking");
     let opened = match database::open(path, None) {
-        // Without a database there is nothing to look at.
-        Err(error) if error.code == Code::NotFound => return Err(error.into()),
+        // Nothing can be looked at: there is none, or others hold it.
+        Err(error) if matches!(error.code, Code::NotFound | Code::Busy) => {
+            return Err(error.into());
+        }
         opened => opened,
     };
     let report = checks::all(

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,8 @@ pub fn identity(path: &Path) -> Option<Identity> {
 /// The files of a database that tell its users apart.
 pub struct Files {
     pub database: Identity,
-    pub shared_memory: Option<Identity>,
+    /// The path and the number of the inode of the shared memory.
+    pub shared_memory: Option<(PathBuf, u64)>,
     /// The locked file of each handle, with its number.
     pub handles: Vec<(u64, Identity)>,
 }
@@ -31,8 +33,8 @@ pub struct Holder {
     pub handles: Vec<u64>,
     /// Whether the library is loaded in it, or it is this command.
     pub knows_us: bool,
-    /// How many copies of SQLite have the database open in it: each has its
-    /// own descriptor of the shared memory, and only one.
+    /// How many copies of SQLite have the database open in it: each maps the
+    /// beginning of the shared memory, and does so once.
     pub copies: usize,
 }
 
@@ -66,14 +68,13 @@ impl Proc {
                 // It has ended meanwhile.
                 Err(_) => continue,
             };
-            let (mut open, mut copies, mut handles) = (false, 0, Vec::new());
+            let (mut open, mut handles) = (false, Vec::new());
             // The file behind a descriptor, without opening it.
             for file in descriptors
                 .flatten()
                 .filter_map(|entry| identity(&entry.path()))
             {
                 open |= file == files.database;
-                copies += usize::from(Some(file) == files.shared_memory);
                 handles.extend(
                     files
                         .handles
@@ -90,7 +91,10 @@ impl Proc {
                     name: name(&folder),
                     knows_us: !handles.is_empty() || knows_us(&folder),
                     handles,
-                    copies,
+                    copies: files
+                        .shared_memory
+                        .as_ref()
+                        .map_or(0, |file| first_mappings(&folder, file)),
                 });
             }
         }
@@ -145,6 +149,27 @@ impl Proc {
 fn name(folder: &Path) -> String {
     let told = fs::read_to_string(folder.join("comm")).unwrap_or_default();
     told.trim_end().to_owned()
+}
+
+/// How often the process has the beginning of the file mapped. The device is
+/// left out: it may be another layer's.
+fn first_mappings(folder: &Path, (path, inode): &(PathBuf, u64)) -> usize {
+    let Ok(maps) = fs::read(folder.join("maps")) else {
+        return 0;
+    };
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let inode = inode.to_string();
+    let is_first = |line: &&[u8]| {
+        // from-to, permissions, offset, device, inode, and a path of any bytes.
+        let mut words = line
+            .split(|byte| *byte == b' ')
+            .filter(|word| !word.is_empty());
+        let offset = words.nth(2).unwrap_or(b"?");
+        line.ends_with(name)
+            && offset.iter().all(|digit| *digit == b'0')
+            && words.nth(1) == Some(inode.as_bytes())
+    };
+    maps.split(|byte| *byte == b'\n').filter(is_first).count()
 }
 
 fn knows_us(folder: &Path) -> bool {
