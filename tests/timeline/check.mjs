@@ -190,15 +190,14 @@ function apart({ marks }) {
   await page.keyboard.press('+');
   await settled(page);
   assert.ok((await shown(page)).span < spanBefore / 2, 'plus zooms');
+  // Each key moves, and what is shown then is said.
   const said = () => page.locator('#live').textContent();
-  await page.keyboard.press('Home');
-  await page.waitForTimeout(120);
-  const home = await said();
-  await page.keyboard.press('End');
-  await page.waitForFunction((old) => document.getElementById('live').textContent !== old, home);
-  const end = await said();
-  await page.keyboard.press('ArrowLeft');
-  await page.waitForFunction((old) => document.getElementById('live').textContent !== old, end);
+  let old = await said();
+  for (const key of ['-', 'Home', 'End', 'ArrowLeft', 'ArrowRight']) {
+    await page.keyboard.press(key);
+    await page.waitForFunction((before) => document.getElementById('live').textContent !== before, old);
+    old = await said();
+  }
   await page.keyboard.press('Enter');
   assert.equal(await page.evaluate(() => document.activeElement.id), 'details');
   await page.keyboard.press('?');
@@ -216,11 +215,13 @@ function apart({ marks }) {
   assert.equal(frame.marks.reduce((sum, mark) => sum + mark.count, 0), 20);
   await page.getByRole('button', { name: /^Run completed/ }).click();
   await page.locator('#find').fill('subagent dra');
+  await settled(page);
   assert.equal(await rows.count(), 1);
   await page.locator('#find').fill('nobody');
   assert.equal(await page.locator('#empty').textContent(), 'No session is like that.');
   await page.locator('#find').fill('');
   await page.locator('#only-pending').click();
+  await settled(page);
   assert.equal(await rows.count(), 4);
   await page.locator('#only-pending').click();
 
