@@ -23,7 +23,7 @@ INCLUDEDIR ?= $(PREFIX)/include
 
 export SESSION_AWARENESS_LIB := $(CURDIR)/$(LIBRARY)
 
-.PHONY: install wheel npm test-install demo live test build lint test-rust test-python test-node test-examples conformance bench header clean models soak soak-short sanitize torture fuzz corruption
+.PHONY: install wheel npm test-install demo live test build lint test-rust test-python test-node test-examples conformance bench header clean models soak soak-short sanitize torture fuzz corruption command
 
 demo: build
 	$(PYTHON) examples/gateway.py
@@ -40,9 +40,13 @@ build:
 	$(CARGO) build --release --locked
 	ln -sf libsession_awareness.so $(LIBRARY).$(ABI)
 
+# The command for people, target/release/aware: see README.
+command:
+	$(CARGO) build --release --locked --features command --bin aware
+
 lint:
 	$(CARGO) fmt --check
-	$(CARGO) clippy --locked --all-targets -- -D warnings
+	$(CARGO) clippy --locked --all-targets --features command -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --lib
 
 # More damaged files than `make test` has time for; SEEDS says how many.
@@ -50,8 +54,14 @@ corruption:
 	AWARE_CORRUPTION_SEEDS=$(or $(SEEDS),1000) $(CARGO) test --locked --test disk -- corruption
 
 # Without the variable: these tests are of the library cargo builds beside them.
-test-rust:
-	env -u SESSION_AWARENESS_LIB $(CARGO) test --locked
+# With the command, which changes nothing in the library: one build serves both.
+test-rust: tests/timeline/node_modules/ready
+	env -u SESSION_AWARENESS_LIB $(CARGO) test --locked --features command
+
+# What looks at the timeline in a browser.
+tests/timeline/node_modules/ready: tests/timeline/package-lock.json
+	cd tests/timeline && $(NPM) ci --ignore-scripts --no-audit --no-fund
+	touch $@
 
 # Leader, followers, wakes and closing under many orders of their threads;
 # ORDERS=20 for twenty times as many.
@@ -173,4 +183,4 @@ header:
 
 clean:
 	$(CARGO) clean
-	rm -rf build bindings/node/node_modules
+	rm -rf build bindings/node/node_modules tests/timeline/node_modules

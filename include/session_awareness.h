@@ -286,7 +286,8 @@ int32_t aware_unwatch(aware_t *handle,
  *
  * Request: `{"watcherSessionKey"?, "targetSessionKey"?, "targetAgentId"?, "limit"?: 1000, "offset"?: 0}`.
  * Reply: `{"watches": [{"watcherSessionKey", "targetSessionKey", "targetAgentId", "provenance",
- * "notifyKinds", "lastSeen", "notified", "material", "pending"}], "more": false}`.
+ * "notifyKinds", "lastSeen", "notified", "material", "pending", "pendingSince"?}], "more": false}`.
+ * `pendingSince`, in ms since the epoch, is there while a notice is open.
  *
  * Blocks: for a read. Errors: invalid_argument, storage, closed, internal.
  *

@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 use crate::contract::{
     AckNotices, Acknowledged, Adopt, Adopted, Backup, BackupReply, Catalog, CatalogScans,
     ChangesReply, ChangesSince, Code, Config, Deleted, Discover, Discovered, DrainNotices, Drained,
-    Error, EventsReply, EventsRequest, Feed, FileEvents, LinksReply, LinksRequest, Maintained,
-    NewEvent, Outcome, OwnMessage, Queued, Recorded, Released, Remembered, Reset, Result,
-    RunActive, Scan, Scanned, SessionDelete, SessionRef, SessionReset, SessionsReply,
+    Error, EventsReply, EventsRequest, Feed, FileEvents, Inspection, LinksReply, LinksRequest,
+    Maintained, NewEvent, Outcome, OwnMessage, Queued, Recorded, Released, Remembered, Reset,
+    Result, RunActive, Scan, Scanned, SessionDelete, SessionRef, SessionReset, SessionsReply,
     SessionsRequest, SetRunActive, StateVersions, StateVersionsReply, Stats, ToolSchemas,
     ToolSchemasReply, Unwatch, Unwatched, WaitWakes, Wake, Wakes, Watch, WatchReply, Watches,
     WatchesReply,
@@ -22,6 +22,7 @@ use crate::files::{self, Group, Subscription};
 use crate::key::{self, Session};
 use crate::log::{self as signals, Draft, Limits};
 use crate::sharing::Danger;
+use crate::store::inspect::{self, Counter};
 use crate::store::{
     Clock, Options, QUEUE_EVENTS, Steps, Store, Tx, cursors, events, links, lock, schema,
 };
@@ -86,6 +87,7 @@ struct Inner {
     shed_events: AtomicU64,
     /// What the database held when `stats` last read it.
     counts: Mutex<Counts>,
+    lost: Lost,
     threads: Mutex<Threads>,
 }
 
@@ -107,6 +109,33 @@ struct Threads {
     /// Dropped to stop those that wait on it.
     stop: Option<Sender<()>>,
     delivering: bool,
+}
+
+/// What was lost and is not yet counted in the database.
+#[derive(Default)]
+struct Lost {
+    failed: Uncounted,
+    shed: Uncounted,
+    /// A count is on its way.
+    counting: AtomicBool,
+}
+
+#[derive(Default)]
+struct Uncounted {
+    events: AtomicU64,
+    last_at: AtomicI64,
+}
+
+impl Uncounted {
+    fn add(&self, events: u64, at: i64) {
+        self.last_at.fetch_max(at, Ordering::Relaxed);
+        self.events.fetch_add(events, Ordering::Release);
+    }
+
+    fn take(&self) -> (u64, i64) {
+        let events = self.events.swap(0, Ordering::Acquire);
+        (events, self.last_at.load(Ordering::Relaxed))
+    }
 }
 
 /// Calls in flight, so that closing can wait for them.
@@ -257,6 +286,7 @@ impl Awareness {
                 failed_appends: AtomicU64::new(0),
                 shed_events: AtomicU64::new(0),
                 counts: Mutex::default(),
+                lost: Lost::default(),
                 threads: Mutex::default(),
             }),
         };
@@ -347,6 +377,10 @@ impl Awareness {
             self.inner
                 .shed_events
                 .fetch_add(count as u64, Ordering::Relaxed);
+            self.inner
+                .lost
+                .shed
+                .add(count as u64, self.inner.store.now_ms());
             log::warn!(target: "log", "the queue of {QUEUE_EVENTS} events is full: {count} shed");
         }
         Ok(Queued {
@@ -676,6 +710,41 @@ impl Awareness {
         })
     }
 
+    /// What is in the database beside its log, over all its handles: for tools
+    /// that look in beside a gateway, on a read-only handle too.
+    ///
+    /// Errors: `storage`, `closed`.
+    pub fn inspect(&self) -> Result<Inspection> {
+        let _call = self.enter()?;
+        let store = &self.inner.store;
+        let (handles, mut run_marks, failed_appends, shed_events) = store.read(|conn| {
+            Ok((
+                inspect::live_handles(conn, store.path())?,
+                inspect::run_marks(conn)?,
+                inspect::lost(conn, Counter::FailedAppends)?,
+                inspect::lost(conn, Counter::ShedEvents)?,
+            ))
+        })?;
+        // A mark ends with its handle, whether or not somebody has swept it up.
+        run_marks.retain(|mark| handles.iter().any(|handle| handle.id == mark.handle));
+        Ok(Inspection {
+            handles,
+            run_marks,
+            failed_appends,
+            shed_events,
+        })
+    }
+
+    /// Has SQLite check the whole file (`quick_check`): what is wrong with it, a
+    /// line each and at most 20; none when it is sound. Takes as long as it takes
+    /// to read the file, while others write.
+    ///
+    /// Errors: `storage` (also when the file is too broken to be checked), `closed`.
+    pub fn check(&self) -> Result<Vec<String>> {
+        let _call = self.enter()?;
+        self.inner.store.read(|conn| inspect::quick_check(conn, 20))
+    }
+
     fn enter(&self) -> Result<Call<'_>> {
         // Before any lock: in a child of fork another thread may have left one locked.
         if self.inner.process != sys::process_id() {
@@ -799,7 +868,7 @@ impl Threads {
 }
 
 impl Inner {
-    fn close(&self) -> Result<()> {
+    fn close(self: &Arc<Self>) -> Result<()> {
         if self.process != sys::process_id() {
             return Err(Error::closed());
         }
@@ -834,6 +903,7 @@ impl Inner {
             }
         }
         self.wakes.leave(&self.store);
+        self.count_lost();
         self.store.stop();
         for thread in threads {
             // Each catches its own panics.
@@ -854,9 +924,39 @@ impl Inner {
         outcome.inspect_err(|error| {
             if matches!(error.code, Code::Storage | Code::Busy | Code::Internal) {
                 self.failed_appends.fetch_add(events, Ordering::Relaxed);
+                self.lost.failed.add(events, self.store.now_ms());
                 log::error!(target: "log", "{events} events were not recorded: {error}");
             }
         })
+    }
+
+    /// Has the background writer count in the database what was lost since the
+    /// last time, for who looks in from another process. Never waits; what
+    /// cannot be counted now is counted later.
+    fn count_lost(self: &Arc<Self>) {
+        if self.lost.counting.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (failed, shed) = (self.lost.failed.take(), self.lost.shed.take());
+        if failed.0 == 0 && shed.0 == 0 {
+            self.lost.counting.store(false, Ordering::Release);
+            return;
+        }
+        let count = move |tx: &Tx<'_>| {
+            inspect::add_lost(tx, Counter::FailedAppends, failed.0, failed.1)?;
+            inspect::add_lost(tx, Counter::ShedEvents, shed.0, shed.1)
+        };
+        let inner = Arc::downgrade(self);
+        let counted = move |outcome: Result<()>| {
+            let Some(inner) = inner.upgrade() else { return };
+            if outcome.is_err() {
+                inner.lost.failed.add(failed.0, failed.1);
+                inner.lost.shed.add(shed.0, shed.1);
+            }
+            inner.lost.counting.store(false, Ordering::Release);
+        };
+        // An error means that the handle is closed.
+        let _ = self.store.queue(0, count, counted);
     }
 
     fn prune_step(&self) -> Result<(bool, Maintained)> {
@@ -893,7 +993,7 @@ impl Inner {
 
     /// The body of the wakes thread.
     fn look_for_wakes(
-        &self,
+        self: &Arc<Self>,
         poked: &Receiver<()>,
         stopped: &Receiver<()>,
         heard: Option<Subscription>,
@@ -909,7 +1009,10 @@ impl Inner {
             let looked = select! {
                 recv(stopped) -> _ => return drop(heard),
                 recv(poked) -> _ => self.wakes.collect(&self.store),
-                default(LOOK_EVERY) => self.look_at_version(&mut version),
+                default(LOOK_EVERY) => {
+                    self.count_lost();
+                    self.look_at_version(&mut version)
+                }
             };
             if let Err(error) = looked {
                 log::debug!(target: "wakes", "other processes' wakes are looked for again in a second: {error}");

@@ -269,8 +269,10 @@ mod tests {
     /// the prompt speaks of is in the answer.
     #[test]
     fn notice_prompt_and_tool_speak_of_the_same_fields() {
-        let notice =
-            crate::watch::notice::text(&crate::key::Session::of("global", Some("ops")).unwrap(), 12);
+        let notice = crate::watch::notice::text(
+            &crate::key::Session::of("global", Some("ops")).unwrap(),
+            12,
+        );
         let (name, schema) = by_name("anthropic", "/name", "/input_schema").swap_remove(0);
         assert!(notice.contains(name.as_str().unwrap()), "{notice}");
         for field in ["sessionKey", "agentId", "changesSince"] {

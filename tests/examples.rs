@@ -24,6 +24,10 @@ fn story(mut gateway: Command) -> String {
 fn in_rust() -> Command {
     let mut command = Command::new(env!("CARGO"));
     command.args(["run", "--quiet", "--example", "gateway"]);
+    // The library as it was built for this test, not once more.
+    if cfg!(feature = "command") {
+        command.args(["--features", "command"]);
+    }
     if !cfg!(debug_assertions) {
         command.arg("--release");
     }

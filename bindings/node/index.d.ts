@@ -235,6 +235,8 @@ export interface WatchRow extends Required<Watch> {
   material: number;
   /** Whether a notice is open. */
   pending: boolean;
+  /** Since when, in ms since the epoch; absent when none is open. */
+  pendingSince?: number;
 }
 
 /** One line for a watcher's next prompt. */

@@ -372,7 +372,8 @@ pub unsafe extern "C" fn aware_unwatch(
 ///
 /// Request: `{"watcherSessionKey"?, "targetSessionKey"?, "targetAgentId"?, "limit"?: 1000, "offset"?: 0}`.
 /// Reply: `{"watches": [{"watcherSessionKey", "targetSessionKey", "targetAgentId", "provenance",
-/// "notifyKinds", "lastSeen", "notified", "material", "pending"}], "more": false}`.
+/// "notifyKinds", "lastSeen", "notified", "material", "pending", "pendingSince"?}], "more": false}`.
+/// `pendingSince`, in ms since the epoch, is there while a notice is open.
 ///
 /// Blocks: for a read. Errors: invalid_argument, storage, closed, internal.
 ///

@@ -8,6 +8,7 @@
 mod config;
 mod error;
 mod event;
+mod inspect;
 mod parse;
 mod read;
 mod tools;
@@ -21,6 +22,7 @@ pub use event::{
     ActorType, Batch, Event, Kind, KindSet, NewEvent, Payload, PublicPayload, Queued, RecordReply,
     RecordRequest, Recorded, Unrecorded,
 };
+pub use inspect::{HandleRow, Inspection, RunMark, Tally};
 pub use parse::{MAX_NUMBER, parse};
 pub use read::{
     Backup, BackupReply, CatalogScans, ChangesReply, ChangesSince, EventsReply, EventsRequest,

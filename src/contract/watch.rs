@@ -149,6 +149,9 @@ pub struct WatchRow {
     pub material: u64,
     /// Whether a notice is open.
     pub pending: bool,
+    /// Since when, ms since the epoch; absent when none is open.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending_since: Option<i64>,
 }
 
 /// The request of `session_reset`.

@@ -102,6 +102,12 @@ impl Drop for Turn {
     }
 }
 
+/// Whether the handle's file is locked, for who only looks: nothing is removed.
+pub(crate) fn is_locked(database: &Path, id: u64) -> bool {
+    File::open(beside_path(database, &format!("handle-{id}")))
+        .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
 /// The file of this name beside the database.
 pub(crate) fn beside_path(database: &Path, what: &str) -> PathBuf {
     let mut path = database.as_os_str().to_owned();

@@ -373,15 +373,24 @@ pub(crate) fn own_messages(conn: &Connection, session: &Session) -> Result<Vec<[
 
 /// Sets or takes away this handle's mark that the host runs the session.
 pub(crate) fn set_run(tx: &Tx<'_>, session: &Session, handle: i64, active: bool) -> Result<()> {
-    let sql = if active {
-        "INSERT OR IGNORE INTO session_aware_runs(session_key, agent_id, handle) VALUES (?1, ?2, ?3)"
+    let changed = if active {
+        // A mark that is there keeps its time: since then the source is not read.
+        tx.conn
+            .prepare_cached(
+                "INSERT OR IGNORE INTO session_aware_runs(session_key, agent_id, handle, set_at)
+                 VALUES (?1, ?2, ?3, ?4)",
+            )
+            .and_then(|mut insert| {
+                insert.execute(params![session.key, session.agent, handle, tx.now])
+            })
     } else {
-        "DELETE FROM session_aware_runs WHERE session_key = ?1 AND agent_id = ?2 AND handle = ?3"
+        tx.conn
+            .prepare_cached(
+                "DELETE FROM session_aware_runs WHERE session_key = ?1 AND agent_id = ?2 AND handle = ?3",
+            )
+            .and_then(|mut delete| delete.execute(params![session.key, session.agent, handle]))
     };
-    tx.conn
-        .prepare_cached(sql)
-        .and_then(|mut change| change.execute(params![session.key, session.agent, handle]))
-        .map_err(fault)?;
+    changed.map_err(fault)?;
     Ok(())
 }
 

@@ -6,6 +6,7 @@ mod clock;
 pub(crate) mod cursors;
 pub(crate) mod events;
 mod faults;
+pub(crate) mod inspect;
 pub(crate) mod links;
 pub(crate) mod offers;
 mod open;
@@ -134,6 +135,11 @@ impl Store {
     /// How many events are queued.
     pub(crate) fn queued_events(&self) -> usize {
         self.writer.as_ref().map_or(0, Writer::queued_events)
+    }
+
+    /// The time by the store's clock, ms since the epoch.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.options.clock.now_ms()
     }
 
     /// Runs `work` on one snapshot of the database.

@@ -73,10 +73,10 @@ pub(crate) fn add_handle(tx: &Tx<'_>, agents: Option<&[String]>) -> Result<i64> 
         .map_err(|_| Error::storage("the agents cannot be written down"))?;
     tx.conn
         .prepare_cached(
-            "INSERT INTO session_aware_handles(first_wake, agents)
-             SELECT value, ?1 FROM session_aware_counters WHERE name = 'last_wake'",
+            "INSERT INTO session_aware_handles(first_wake, agents, opened_at, version)
+             SELECT value, ?1, ?2, ?3 FROM session_aware_counters WHERE name = 'last_wake'",
         )
-        .and_then(|mut insert| insert.execute([agents]))
+        .and_then(|mut insert| insert.execute(params![agents, tx.now, env!("CARGO_PKG_VERSION")]))
         .map_err(fault)?;
     Ok(tx.conn.last_insert_rowid())
 }

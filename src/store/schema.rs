@@ -39,6 +39,11 @@ const MIGRATIONS: &[Migration] = &[
         minor: 1,
         sql: include_str!("schema-1.1.sql"),
     },
+    Migration {
+        major: 1,
+        minor: 2,
+        sql: include_str!("schema-1.2.sql"),
+    },
 ];
 
 /// The version this code makes.
@@ -174,5 +179,41 @@ pub(crate) fn version(conn: &Connection) -> Result<String> {
     match examine(conn)? {
         Found::Empty => Ok("0.0".to_owned()),
         Found::Ours { major, minor } => Ok(format!("{major}.{minor}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_database_of_an_older_minor_is_brought_up_to_date_and_older_code_still_writes_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut conn = Connection::open(folder.path().join("a.db")).unwrap();
+        for step in &MIGRATIONS[..2] {
+            conn.execute_batch(step.sql).unwrap();
+            let noted = "INSERT INTO session_aware_schema VALUES (?1, ?2, 0)";
+            conn.execute(noted, (step.major, step.minor)).unwrap();
+        }
+        conn.pragma_update(None, "application_id", APPLICATION_ID)
+            .unwrap();
+        let mark =
+            "INSERT INTO session_aware_runs(session_key, agent_id, handle) VALUES (?1, 'main', 1)";
+        let handle = "INSERT INTO session_aware_handles(first_wake, agents) VALUES (0, NULL)";
+        let write_as_older_code = |conn: &Connection, key: &str| {
+            conn.execute(mark, [key]).unwrap();
+            conn.execute(handle, []).unwrap();
+        };
+        write_as_older_code(&conn, "before");
+        migrate(&mut conn, 7, Duration::from_secs(1)).unwrap();
+        write_as_older_code(&conn, "after");
+        assert_eq!(version(&conn).unwrap(), "1.2");
+        let unknown = "SELECT (SELECT count(*) FROM session_aware_runs WHERE set_at = 0)
+                            + (SELECT count(*) FROM session_aware_handles WHERE opened_at = 0 AND version IS NULL)";
+        let count: i64 = conn.query_row(unknown, [], |row| row.get(0)).unwrap();
+        assert_eq!(count, 4);
+        // What is up to date stays as it is.
+        migrate(&mut conn, 8, Duration::from_secs(1)).unwrap();
     }
 }

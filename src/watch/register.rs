@@ -213,6 +213,7 @@ fn row_of(row: CursorRow) -> WatchRow {
         notified: row.cursor.notified,
         material: row.cursor.material,
         pending: row.cursor.is_pending(),
+        pending_since: row.cursor.is_pending().then_some(row.opened_at),
     }
 }
 

@@ -275,8 +275,7 @@ class UnwatchReply(TypedDict):
     unwatched: bool
 
 
-class Watch(TypedDict):
-    """One watch; a notice is open while `notified` is above `lastSeen`."""
+class _Watch(TypedDict):
 
     watcherSessionKey: str
     targetSessionKey: str
@@ -287,6 +286,12 @@ class Watch(TypedDict):
     notified: int
     material: int
     pending: bool
+
+
+class Watch(_Watch, total=False):
+    """One watch; a notice is open while `notified` is above `lastSeen`, since `pendingSince`."""
+
+    pendingSince: int
 
 
 class WatchesReply(TypedDict):
