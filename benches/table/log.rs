@@ -437,16 +437,14 @@ fn open(table: &mut Table, folder: &Path, effort: Effort) {
 
     let image = folder.join("killed.db");
     {
+        drop(Handle::open(&image));
         let mut floor = Floor::open(&image, "NORMAL");
         floor
             .conn
-            .execute_batch("PRAGMA wal_autocheckpoint = 0")
+            .execute_batch(
+                "PRAGMA wal_autocheckpoint = 0; CREATE TABLE session_aware_bench(filling BLOB)",
+            )
             .unwrap();
-        floor
-            .conn
-            .execute_batch("CREATE TABLE session_aware_bench(filling BLOB)")
-            .unwrap();
-        drop(Handle::open(&image));
         floor.records(CHILD, 40_000);
         let log = folder.join("killed.db-wal");
         while std::fs::metadata(&log).unwrap().len() < 64 << 20 {

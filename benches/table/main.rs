@@ -6,12 +6,14 @@
 //! fewer and shorter rounds, `FULL=1` the long ones.
 #![allow(unsafe_code, missing_docs)]
 
+mod cost;
 mod floor;
 mod library;
 mod log;
 mod machine;
 mod measure;
 mod shared_memory;
+mod upstream;
 
 use measure::Table;
 
@@ -53,17 +55,45 @@ impl Effort {
     }
 }
 
+/// Where docs/performance.md has the table.
+const BEGIN: &str = "<!-- the table begins -->\n";
+const END: &str = "<!-- the table ends -->\n";
+
 fn main() {
-    let words: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|word| !word.starts_with('-'))
-        .collect();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [role, name, words @ ..] = arguments.as_slice()
+        && role == "--role"
+    {
+        return upstream::play(name, words);
+    }
+    let words = arguments.iter().filter(|word| !word.starts_with('-'));
     let effort = Effort::of_environment();
     let folder = tempfile::tempdir().unwrap();
-    let mut table = Table::new(words);
-    table.say(&machine::line(folder.path()));
-    log::rows(&mut table, folder.path(), effort);
-    if table.wants("growth") {
-        log::growth(&mut table, folder.path(), effort);
+    let folder = folder.path();
+    let mut table = Table::new(words.cloned().collect());
+    table.say(&machine::line(folder));
+    log::rows(&mut table, folder, effort);
+    upstream::rows(&mut table, folder, effort);
+    if table.wants("bindings") {
+        cost::bindings(&mut table, folder, effort);
     }
+    if table.wants("sizes") {
+        cost::sizes(&mut table, folder);
+    }
+    if table.wants("growth") {
+        log::growth(&mut table, folder, effort);
+        upstream::growth(&mut table, folder);
+    }
+    if std::env::var_os("BLESS").is_some() {
+        bless(table.text());
+    }
+}
+
+/// Puts the table into docs/performance.md.
+fn bless(table: &str) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/performance.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (before, rest) = text.split_once(BEGIN).unwrap();
+    let (_, after) = rest.split_once(END).unwrap();
+    std::fs::write(path, format!("{before}{BEGIN}\n{table}\n{END}{after}")).unwrap();
 }
