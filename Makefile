@@ -12,7 +12,8 @@ EXAMPLES := build/examples
 
 export SESSION_AWARENESS_LIB := $(CURDIR)/$(LIBRARY)
 
-.PHONY: demo live test build lint test-rust models test-python test-node test-examples conformance soak soak-short sanitize bench header clean torture fuzz corruption
+.PHONY: demo live test build lint test-rust models test-python test-node test-examples conformance soak soak-short sanitize instructions bench \
+  bench-parts bench-full header clean torture fuzz corruption
 
 demo: build
 	$(PYTHON) examples/gateway.py
@@ -22,7 +23,7 @@ demo: build
 live: build
 	$(PYTHON) tests/live/live.py --shared $(SHARED) $(LIVE)
 
-test: lint test-rust models test-python test-node test-examples conformance soak-short
+test: lint test-rust models test-python test-node test-examples conformance instructions soak-short
 
 build:
 	$(CARGO) build --release --locked
@@ -97,8 +98,20 @@ torture:
 	env -u SESSION_AWARENESS_LIB TORTURE_KILLS=500 TORTURE_POINTS=800 TORTURE_FAULTS=300 \
 	  $(CARGO) test --release --locked --test torture
 
-bench:
-	$(CARGO) bench --locked
+# The instructions of the verbs that matter most, beside those in benches/instructions.json.
+instructions: build
+	$(PYTHON) benches/instructions.py $(LIBRARY)
+
+# The table of docs/performance.md; ONLY="record drain" chooses rows, QUICK=1 is shorter, BLESS=1 writes it there.
+bench: build
+	$(CARGO) bench --locked --bench table -- $(ONLY)
+
+# With the long rows in full.
+bench-full: export FULL = 1
+bench-full: bench
+
+bench-parts:
+	$(CARGO) bench --locked --bench parts
 
 # Coverage-guided fuzzing, FUZZ_TIME seconds a target: needs a nightly toolchain and
 # `cargo install cargo-fuzz`. What it finds goes to fuzz/artifacts: put it into the

@@ -3,8 +3,8 @@
  *
  *   host memory LIBRARY DATABASE        its memory, in KiB: at first, after
  *                                       dlopen and open, after 100,000 records
- *   host calls LIBRARY DATABASE CALLS   calls record, drain_notices and
- *                                       changes_since, for a counting debugger
+ *   host calls LIBRARY DATABASE ROUNDS  calls record, drain_notices and
+ *                                       changes_since, for who counts instructions
  */
 #include <dlfcn.h>
 #include <stdint.h>
@@ -89,7 +89,8 @@ int main(int argc, char **argv) {
   int calls = argc > 4 ? atoi(argv[4]) : 100;
   for (int n = 0; n < 200; n++) call("aware_record", EVENT);
   for (int n = 0; n < calls; n++) {
-    call("aware_record", EVENT);
+    /* The first opens a notice, the others come behind it. */
+    for (int behind = 0; behind < 3; behind++) call("aware_record", EVENT);
     call("aware_drain_notices", DRAIN);
     call("aware_changes_since", CHANGES);
   }

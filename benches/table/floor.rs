@@ -16,6 +16,12 @@ pub fn connect(path: &Path, synchronous: &str) -> Connection {
     let conn = Connection::open(path).unwrap();
     conn.busy_timeout(std::time::Duration::from_secs(5))
         .unwrap();
+    // Or statements are prepared anew at each use, for the partial indexes' sake.
+    conn.set_db_config(
+        rusqlite::config::DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG,
+        true,
+    )
+    .unwrap();
     conn.execute_batch(&format!(
         "PRAGMA journal_mode = WAL; PRAGMA synchronous = {synchronous}; PRAGMA cache_size = -2000;
          PRAGMA trusted_schema = 0; PRAGMA temp_store = 2;"

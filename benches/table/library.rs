@@ -63,21 +63,6 @@ impl Call {
         }
     }
 
-    /// As [`Call::make`], for a call that may fail; the status.
-    pub fn try_make(&self) -> i32 {
-        let mut reply = null_mut();
-        // SAFETY: as in `reply`.
-        unsafe {
-            let status = (self.verb)(
-                self.handle as *mut c_void,
-                self.request.as_ptr(),
-                &mut reply,
-            );
-            (self.free)(reply);
-            status
-        }
-    }
-
     fn reply(&self) -> *mut c_char {
         let mut reply = null_mut();
         // SAFETY: the request is NUL-terminated, and there is room for the reply.

@@ -12,10 +12,6 @@ impl Samples {
         self.0.push(ns);
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The sample that `share` of all are not above.
     pub fn quantile(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
@@ -129,8 +125,6 @@ pub enum Target {
     TimesAndMicros(f64, f64),
     /// Not more than so many microseconds at the 99th percentile.
     P99Micros(f64),
-    /// At least so many times the floor's rate.
-    RateTimes(f64),
 }
 
 /// A line of the table, ready to be printed.
@@ -157,7 +151,6 @@ impl Row {
                 format!("p99 {}", time(most * 1e3)),
                 Some(pair.library.p99() <= most * 1e3),
             ),
-            Target::RateTimes(least) => (format!("rate {least} ×"), Some(1.0 / ratio >= least)),
         };
         Row {
             what: what.into(),

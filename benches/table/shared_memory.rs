@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The byte of a `-shm` file that a writer locks.
 const WRITE: i64 = 120;
@@ -41,11 +41,17 @@ impl WriteLock {
         let thread = std::thread::spawn(move || {
             let mut held = Vec::new();
             let mut since: Option<Instant> = None;
+            let mut looked = Instant::now();
             while !stopped.load(Ordering::Relaxed) {
-                match (is_locked(file), since) {
-                    (true, None) => since = Some(Instant::now()),
+                let locked = is_locked(file);
+                // What this thread slept through it cannot tell the length of.
+                let slept = looked.elapsed() > Duration::from_micros(300);
+                looked = Instant::now();
+                match (locked, since) {
+                    _ if slept => since = None,
+                    (true, None) => since = Some(looked),
                     (false, Some(begin)) => {
-                        held.push(begin.elapsed().as_nanos() as u64);
+                        held.push((looked - begin).as_nanos() as u64);
                         since = None;
                     }
                     _ => {}

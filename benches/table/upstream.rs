@@ -336,8 +336,8 @@ fn wakes(table: &mut Table, folder: &Path, effort: Effort) {
                 &[store.join("opencode.db").to_str().unwrap()],
             ));
         }
-        let floor_file = folder.join("by-hand").join("a.jsonl");
-        let _ = fs::create_dir(floor_file.parent().unwrap());
+        let floor_file = folder.join(format!("by-hand-{busy}")).join("a.jsonl");
+        fs::create_dir(floor_file.parent().unwrap()).unwrap();
         fs::write(&floor_file, "").unwrap();
         let mut by_hand = ByHand::new(&floor_file);
         let wait = handle.call("aware_wait_wakes", &json!({"timeoutMs": 5_000}));

@@ -10,6 +10,7 @@ mod error;
 mod event;
 mod parse;
 mod read;
+pub(crate) mod text;
 mod upstream;
 mod watch;
 
