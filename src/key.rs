@@ -142,7 +142,7 @@ fn check<'a>(key: &'a str, field: &str) -> Result<Option<&'a str>> {
 /// Whether a text holds a control character.
 pub(crate) fn has_control(text: &str) -> bool {
     // Most texts are plain ASCII, which their bytes tell.
-    text.bytes().any(|b| b < b' ' || b >= 0x7f) && text.chars().any(char::is_control)
+    !text.bytes().all(|b| (b' '..0x7f).contains(&b)) && text.chars().any(char::is_control)
 }
 
 fn qualified(key: &str) -> Option<(&str, &str)> {
