@@ -283,7 +283,7 @@ impl ByHand {
             let mut buffer = [0; 4_096];
             let (mut events, mut write) = (events, write);
             while events.read(&mut buffer).is_ok_and(|n| n > 0) {
-                let file = File::open(&path).unwrap();
+                let Ok(file) = File::open(&path) else { return };
                 let size = file.metadata().unwrap().len();
                 let mut new = vec![0; (size - known) as usize];
                 file.read_exact_at(&mut new, known).unwrap();
@@ -320,6 +320,8 @@ fn wakes(table: &mut Table, folder: &Path, effort: Effort) {
                 json!({"watcherSessionKey": MANAGER, "targetSessionKey": session}),
             );
         }
+        // What was adopted is looked at once more.
+        settle();
         let mut writer = None;
         if busy {
             for (n, thread) in threads.iter().enumerate() {
@@ -340,13 +342,11 @@ fn wakes(table: &mut Table, folder: &Path, effort: Effort) {
         fs::create_dir(floor_file.parent().unwrap()).unwrap();
         fs::write(&floor_file, "").unwrap();
         let mut by_hand = ByHand::new(&floor_file);
-        let wait = handle.call("aware_wait_wakes", &json!({"timeoutMs": 5_000}));
+        let wait = handle.call("aware_wait_wakes", &json!({"timeoutMs": 30_000}));
         let drain = handle.call(
             "aware_drain_notices",
             &json!({"watcherSessionKey": MANAGER}),
         );
-        // What was adopted is looked at once more.
-        std::thread::sleep(Duration::from_millis(1_500));
         let mut n = 0;
         let pair = Pair::measure(
             effort.rounds(10),

@@ -121,7 +121,8 @@ unsafe fn answer_by(
     write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
 ) -> i32 {
     // Kept between calls, so that a reply is one allocation of its own size.
-    let mut json = TEXT.take();
+    // A host may call while its thread ends, when there is nothing kept any more.
+    let mut json = TEXT.try_with(RefCell::take).unwrap_or_default();
     json.clear();
     let outcome = keep_in(|| write(&mut json));
     let status = status_of(&outcome);
@@ -145,7 +146,7 @@ unsafe fn answer_by(
         unsafe { reply.write(text.into_raw()) };
     }
     if json.capacity() <= KEPT_BYTES {
-        TEXT.set(json);
+        let _ = TEXT.try_with(|kept| kept.replace(json));
     }
     status
 }

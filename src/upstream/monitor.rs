@@ -35,6 +35,9 @@ const FAILURES: usize = 8;
 /// So many files are open at most.
 const OPEN: usize = 8;
 
+/// How long what a host's own calls lead to is gathered.
+const CALLS: Duration = Duration::from_millis(10);
+
 /// When more links than that changed they are listed rather than asked for one by one.
 const AT_ONCE: usize = 64;
 
@@ -224,8 +227,7 @@ impl Monitor {
             };
             match self.told.recv_deadline(wait) {
                 Ok(told) => {
-                    self.take(told);
-                    self.gather(gathered);
+                    self.gather(told, gathered);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -255,10 +257,18 @@ impl Monitor {
         }
     }
 
-    /// Takes in the hints that wait, and those that come until `end`.
-    fn gather(&mut self, end: Instant) {
-        while let Ok(told) = self.told.recv_deadline(end) {
+    /// Takes in a hint and those that come close to it: a file's at `soon`
+    /// already, what a host's own call leads to after a while, since its next
+    /// call may be to look for itself.
+    fn gather(&mut self, first: Told, soon: Instant) {
+        let mut end = Instant::now() + CALLS;
+        let mut next = Ok(first);
+        while let Ok(told) = next {
+            if matches!(told, Told::File(_)) {
+                end = end.min(soon);
+            }
             self.take(told);
+            next = self.told.recv_deadline(end);
         }
         self.take_waiting();
     }
