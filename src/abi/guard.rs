@@ -121,8 +121,10 @@ unsafe fn answer_by(
     write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
 ) -> i32 {
     // Kept between calls, so that a reply is one allocation of its own size.
-    // A host may call while its thread ends, when there is nothing kept any more.
-    let mut json = TEXT.try_with(RefCell::take).unwrap_or_default();
+    // What a thread that is ending keeps, nobody frees.
+    let keeps = !sys::thread_is_ending();
+    let kept = keeps.then(|| TEXT.try_with(RefCell::take).ok()).flatten();
+    let mut json = kept.unwrap_or_default();
     json.clear();
     let outcome = keep_in(|| write(&mut json));
     let status = status_of(&outcome);
@@ -145,7 +147,7 @@ unsafe fn answer_by(
         // SAFETY: not NULL, so room for a pointer, as promised by the caller.
         unsafe { reply.write(text.into_raw()) };
     }
-    if json.capacity() <= KEPT_BYTES {
+    if keeps && json.capacity() <= KEPT_BYTES {
         let _ = TEXT.try_with(|kept| kept.replace(json));
     }
     status
