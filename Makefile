@@ -23,7 +23,9 @@ INCLUDEDIR ?= $(PREFIX)/include
 
 export SESSION_AWARENESS_LIB := $(CURDIR)/$(LIBRARY)
 
-.PHONY: install wheel npm test-install demo live test build lint test-rust test-python test-node test-examples conformance bench header clean models soak soak-short sanitize torture fuzz corruption command
+.PHONY: install wheel npm test-install demo live test build lint test-rust test-python test-node \
+  test-examples conformance bench header clean models soak soak-short sanitize torture fuzz corruption \
+  command instructions bench-parts bench-full
 
 demo: build
 	$(PYTHON) examples/gateway.py
@@ -33,7 +35,7 @@ demo: build
 live: build
 	$(PYTHON) tests/live/live.py --shared $(SHARED) $(LIVE)
 
-test: lint test-rust models test-python test-node test-examples test-install conformance soak-short
+test: lint test-rust models test-python test-node test-examples test-install conformance instructions soak-short
 
 # What is linked with it asks for it by its ABI's name.
 build:
@@ -159,8 +161,20 @@ torture:
 	env -u SESSION_AWARENESS_LIB TORTURE_KILLS=500 TORTURE_POINTS=800 TORTURE_FAULTS=300 \
 	  $(CARGO) test --release --locked --test torture
 
-bench:
-	$(CARGO) bench --locked
+# The instructions of the verbs that matter most, beside those in benches/instructions.json.
+instructions: build
+	$(PYTHON) benches/instructions.py $(LIBRARY)
+
+# The table of docs/performance.md; ONLY="record drain" chooses rows, QUICK=1 is shorter, BLESS=1 writes it there.
+bench: build
+	$(CARGO) bench --locked --bench table -- $(ONLY)
+
+# With the long rows in full.
+bench-full: export FULL = 1
+bench-full: bench
+
+bench-parts:
+	$(CARGO) bench --locked --bench parts
 
 # Coverage-guided fuzzing, FUZZ_TIME seconds a target: needs a nightly toolchain and
 # `cargo install cargo-fuzz`. What it finds goes to fuzz/artifacts: put it into the

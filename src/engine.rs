@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rusqlite::Connection;
+
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
 
 use crate::contract::{
@@ -199,7 +201,10 @@ impl Drop for Call<'_> {
         let mut count = lock(&self.calls.count);
         count.all -= 1;
         count.upstream -= usize::from(self.upstream);
-        self.calls.ended.notify_all();
+        // Telling costs a system call, and only closing waits.
+        if self.calls.closing.load(Ordering::Acquire) {
+            self.calls.ended.notify_all();
+        }
     }
 }
 
@@ -258,8 +263,8 @@ impl Awareness {
         };
         let on_commit = {
             let (wakes, collect) = (Arc::clone(&wakes), collect.clone());
-            Box::new(move |raised| {
-                if !wakes.committed(raised) {
+            Box::new(move |raised, heard| {
+                if !wakes.committed(raised, heard) {
                     // Full means that it will be looked anyway.
                     let _ = collect.try_send(());
                 }
@@ -326,7 +331,13 @@ impl Awareness {
     pub fn record(&self, event: NewEvent) -> Result<Recorded> {
         let _call = self.enter()?;
         let draft = Draft::check(event)?;
-        let recorded = self.inner.store.write(move |tx| signal::record(tx, &draft));
+        if self.inner.is_unwatched(&draft)? {
+            return Ok(Recorded::UNWATCHED);
+        }
+        let recorded = self
+            .inner
+            .store
+            .write_repeatable(move |tx| signal::record(tx, &draft));
         self.inner.count_failure(1, recorded)
     }
 
@@ -340,7 +351,7 @@ impl Awareness {
         if count == 0 {
             return Ok(Vec::new());
         }
-        let recorded = self.inner.store.write(move |tx| {
+        let recorded = self.inner.store.write_repeatable(move |tx| {
             drafts
                 .iter()
                 .map(|draft| signal::record(tx, draft))
@@ -394,7 +405,25 @@ impl Awareness {
     /// Errors: `invalid_argument`, `storage`, `closed`.
     pub fn state_versions(&self, request: StateVersions) -> Result<StateVersionsReply> {
         let _call = self.enter()?;
-        self.inner.store.read(signals::state_versions(&request)?)
+        let asked = signals::asked(&request)?;
+        self.inner
+            .store
+            .read(|conn| signals::state_versions(conn, &asked))
+    }
+
+    /// As [`Awareness::state_versions`], to JSON text.
+    pub(crate) fn write_state_versions(
+        &self,
+        request: &StateVersions,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let _call = self.enter()?;
+        let asked = signals::asked(request)?;
+        let write = |conn: &Connection| signals::write_state_versions(conn, &asked, out);
+        match asked.len() {
+            0 | 1 => self.inner.store.look(write),
+            _ => self.inner.store.read(write),
+        }
     }
 
     /// Registers a watch, starting at the target's present version.
@@ -455,7 +484,7 @@ impl Awareness {
         if !drain.ack {
             return self.inner.store.read(|conn| drain.peek(conn));
         }
-        self.inner.store.write(move |tx| drain.take(tx))
+        self.inner.store.write_repeatable(move |tx| drain.take(tx))
     }
 
     /// Acknowledges notices that were read with `ack: false`.
@@ -517,7 +546,19 @@ impl Awareness {
     /// Errors: `invalid_argument`, `storage` (never an empty delta), `closed`.
     pub fn changes_since(&self, request: ChangesSince) -> Result<ChangesReply> {
         let _call = self.enter()?;
-        self.inner.store.read(signals::changes_since(&request)?)
+        let changes = signals::changes_since(&request)?;
+        self.inner.store.read(|conn| changes.read(conn))
+    }
+
+    /// As [`Awareness::changes_since`], to JSON text.
+    pub(crate) fn write_changes_since(
+        &self,
+        request: &ChangesSince,
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
+        let _call = self.enter()?;
+        let changes = signals::changes_since(request)?;
+        self.inner.store.read(|conn| changes.write(conn, out))
     }
 
     /// Lists the sessions that have a log, in pages.
@@ -920,6 +961,23 @@ impl Inner {
         Ok(())
     }
 
+    /// Whether an event that is only for watched sessions is of one that nobody
+    /// watches, told without a turn at writing.
+    fn is_unwatched(&self, draft: &Draft) -> Result<bool> {
+        // What is queued may make watchers, and comes before.
+        if !draft.only_if_watched
+            || !draft.watchers.is_empty()
+            || self.store.is_read_only()
+            || self.store.queued_events() > 0
+        {
+            return Ok(false);
+        }
+        let watched = self
+            .store
+            .look(|conn| cursors::any_of_target(conn, &draft.session))?;
+        Ok(!watched)
+    }
+
     fn count_failure<T>(&self, events: u64, outcome: Result<T>) -> Result<T> {
         outcome.inspect_err(|error| {
             if matches!(error.code, Code::Storage | Code::Busy | Code::Internal) {
@@ -961,7 +1019,12 @@ impl Inner {
 
     fn prune_step(&self) -> Result<(bool, Maintained)> {
         let limits = self.limits;
-        self.store.write(move |tx| signals::prune_step(tx, &limits))
+        // Counting takes longer than pruning, and needs no turn at writing.
+        let floor = self
+            .store
+            .look(|conn| events::beyond(conn, limits.max_events))?;
+        self.store
+            .write(move |tx| signals::prune_step(tx, &limits, floor))
     }
 
     /// Prunes until nothing is left to prune, or `stop` says so.

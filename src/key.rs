@@ -29,27 +29,8 @@ impl Session {
         key_field: &str,
         agent_field: &str,
     ) -> Result<Session> {
-        let own = check(key, key_field)?;
-        if let Some(agent) = agent
-            && !is_agent_id(agent)
-        {
-            return Err(Error::invalid(
-                agent_field,
-                "an agent id is 1 to 64 of A-Z a-z 0-9 _ -, the first no _ or -",
-            ));
-        }
-        let agent = match (own, agent) {
-            (Some(own), Some(given)) if own != given => {
-                return Err(Error::invalid(
-                    agent_field,
-                    "the key is of another agent; leave the agent out for a qualified key",
-                ));
-            }
-            (Some(own), _) => own,
-            (None, given) => given.unwrap_or(DEFAULT_AGENT),
-        };
         Ok(Session {
-            agent: agent.to_owned(),
+            agent: agent_for(key, agent, key_field, agent_field)?.to_owned(),
             key: key.to_owned(),
         })
     }
@@ -89,6 +70,32 @@ impl Watcher {
     }
 }
 
+/// The agent of the session of `key`, as in [`Session::resolve`].
+pub(crate) fn agent_for<'a>(
+    key: &'a str,
+    agent: Option<&'a str>,
+    key_field: &str,
+    agent_field: &str,
+) -> Result<&'a str> {
+    let own = check(key, key_field)?;
+    if let Some(agent) = agent
+        && !is_agent_id(agent)
+    {
+        return Err(Error::invalid(
+            agent_field,
+            "an agent id is 1 to 64 of A-Z a-z 0-9 _ -, the first no _ or -",
+        ));
+    }
+    match (own, agent) {
+        (Some(own), Some(given)) if own != given => Err(Error::invalid(
+            agent_field,
+            "the key is of another agent; leave the agent out for a qualified key",
+        )),
+        (Some(own), _) => Ok(own),
+        (None, given) => Ok(given.unwrap_or(DEFAULT_AGENT)),
+    }
+}
+
 /// Whether a qualified key names a sub-agent: such a watcher is never woken.
 pub fn is_subagent(key: &str) -> bool {
     qualified(key).is_some_and(|(_, rest)| rest.starts_with("subagent:"))
@@ -114,7 +121,7 @@ fn check<'a>(key: &'a str, field: &str) -> Result<Option<&'a str>> {
     if key.is_empty() || key.len() > MAX_ID_BYTES {
         return Err(Error::invalid(field, "a session key is 1 to 512 bytes"));
     }
-    if key.chars().any(char::is_control) {
+    if has_control(key) {
         return Err(Error::invalid(
             field,
             "a session key holds no control characters",
@@ -132,9 +139,19 @@ fn check<'a>(key: &'a str, field: &str) -> Result<Option<&'a str>> {
     }
 }
 
+/// Whether a text holds a control character.
+pub(crate) fn has_control(text: &str) -> bool {
+    // Most texts are plain ASCII, which their bytes tell.
+    !text.bytes().all(|b| (b' '..0x7f).contains(&b)) && text.chars().any(char::is_control)
+}
+
 fn qualified(key: &str) -> Option<(&str, &str)> {
     let (agent, rest) = key.strip_prefix("agent:")?.split_once(':')?;
-    (is_agent_id(agent) && rest.split(':').all(|part| !part.is_empty())).then_some((agent, rest))
+    let bytes = rest.as_bytes();
+    let whole = !matches!(bytes.first(), None | Some(b':'))
+        && bytes.last() != Some(&b':')
+        && !bytes.windows(2).any(|pair| pair == b"::");
+    (whole && is_agent_id(agent)).then_some((agent, rest))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Where the log and its watchers meet: an event is recorded and told in one transaction.
 
-use crate::contract::{Recorded, Result, Unrecorded};
+use crate::contract::{Recorded, Result};
 use crate::log::{Appended, Draft, append};
 use crate::store::{Tx, cursors};
 use crate::watch;
@@ -9,10 +9,7 @@ use crate::watch;
 pub(crate) fn record(tx: &Tx<'_>, draft: &Draft) -> Result<Recorded> {
     let unwatched = draft.only_if_watched && !is_watched(tx, draft)?;
     if unwatched {
-        return Ok(Recorded::Not {
-            recorded: false,
-            reason: Unrecorded::Unwatched,
-        });
+        return Ok(Recorded::UNWATCHED);
     }
     let (event, duplicate) = match append(tx, draft)? {
         Appended::New(event) => {

@@ -394,6 +394,41 @@ fn only_if_watched_counts_the_watchers_that_the_event_would_make() {
 }
 
 #[test]
+fn an_event_for_watchers_alone_waits_for_no_writer_when_there_are_none() {
+    let db = Db::new();
+    let aware = Awareness::open(Config {
+        busy_timeout_ms: Some(1),
+        ..db.config()
+    })
+    .unwrap();
+    let for_watchers = || NewEvent {
+        only_if_watched: Some(true),
+        ..human(CHILD)
+    };
+    // Another program is writing.
+    let writer = rusqlite::Connection::open(db.path()).unwrap();
+    writer.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert!(aware.record(for_watchers()).unwrap().event().is_none());
+    assert!(aware.record(human(CHILD)).is_err());
+    writer.execute_batch("ROLLBACK").unwrap();
+    // What is queued comes before, and may be what makes a watcher.
+    let spawned = NewEvent {
+        watcher_session_keys: Some(vec![MANAGER.to_owned()]),
+        ..NewEvent::new(CHILD, Kind::ChildSpawned, ActorType::Agent)
+    };
+    for _ in 0..50 {
+        aware
+            .session_delete(SessionDelete {
+                session_key: CHILD.to_owned(),
+                agent_id: None,
+            })
+            .unwrap();
+        assert!(aware.record_queued(vec![spawned.clone()]).unwrap().queued);
+        assert!(aware.record(for_watchers()).unwrap().event().is_some());
+    }
+}
+
+#[test]
 fn a_deleted_session_begins_anew_above_its_old_sequences() {
     let db = Db::new();
     let aware = db.open();

@@ -4,7 +4,9 @@ use std::ffi::{c_char, c_void};
 
 use serde::Serialize;
 
-use super::guard::{FEED_BYTES, REQUEST_BYTES, answer, keep_in, read, status_of, verb, verb_of};
+use super::guard::{
+    FEED_BYTES, REQUEST_BYTES, answer, keep_in, read, status_of, verb, verb_of, verb_to_text,
+};
 use super::{logging, registry};
 use crate::contract::{
     AckNotices, Adopt, Backup, Batch, ChangesSince, Config, Discover, DrainNotices, Error,
@@ -284,7 +286,11 @@ pub unsafe extern "C" fn aware_record(
     reply_json: *mut *mut c_char,
 ) -> i32 {
     // SAFETY: as promised by the caller.
-    unsafe { verb(handle, request_json, reply_json, record) }
+    unsafe {
+        verb_to_text(handle, request_json, reply_json, |aware, request, out| {
+            record(aware, request).map(|reply| reply.write(out))
+        })
+    }
 }
 
 /// Tells how far the logs of up to 1,000 sessions have come.
@@ -306,11 +312,11 @@ pub unsafe extern "C" fn aware_state_versions(
 ) -> i32 {
     // SAFETY: as promised by the caller.
     unsafe {
-        verb(
+        verb_to_text(
             handle,
             request_json,
             reply_json,
-            |aware, request: StateVersions| aware.state_versions(request),
+            |aware, request: StateVersions, out| aware.write_state_versions(&request, out),
         )
     }
 }
@@ -562,11 +568,11 @@ pub unsafe extern "C" fn aware_changes_since(
 ) -> i32 {
     // SAFETY: as promised by the caller.
     unsafe {
-        verb(
+        verb_to_text(
             handle,
             request_json,
             reply_json,
-            |aware, request: ChangesSince| aware.changes_since(request),
+            |aware, request: ChangesSince, out| aware.write_changes_since(&request, out),
         )
     }
 }

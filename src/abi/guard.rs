@@ -20,7 +20,12 @@ pub(super) const REQUEST_BYTES: usize = 16 << 20;
 /// The longest request of `feed`, in bytes.
 pub(super) const FEED_BYTES: usize = 64 << 20;
 
+/// The longest text that is kept room for in each thread, in bytes.
+const KEPT_BYTES: usize = 64 << 10;
+
 thread_local! {
+    /// Where this thread writes its replies.
+    static TEXT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     /// How many exports this thread is inside of.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
     /// Where this thread last panicked.
@@ -69,6 +74,26 @@ pub(super) unsafe fn verb_of<Q: DeserializeOwned, A: Serialize>(
     }
 }
 
+/// As [`verb`], for a reply that is written as JSON text at once.
+///
+/// # Safety
+/// As for [`verb`].
+pub(super) unsafe fn verb_to_text<Q: DeserializeOwned>(
+    handle: *mut aware_t,
+    request_json: *const c_char,
+    reply_json: *mut *mut c_char,
+    carry_out: impl FnOnce(&Awareness, Q, &mut Vec<u8>) -> Result<()>,
+) -> i32 {
+    // SAFETY: as promised by the caller.
+    unsafe {
+        answer_by(reply_json, |out| {
+            let aware = registry::get(handle)?;
+            let request = contract::parse(read(request_json, "request", REQUEST_BYTES)?)?;
+            carry_out(&aware, request, out)
+        })
+    }
+}
+
 /// Writes what `call` answers into `reply`; the status to return.
 ///
 /// # Safety
@@ -77,21 +102,53 @@ pub(super) unsafe fn answer<A: Serialize>(
     reply: *mut *mut c_char,
     call: impl FnOnce() -> Result<A>,
 ) -> i32 {
-    let outcome = keep_in(|| {
-        let value = call()?;
-        serde_json::to_vec(&value)
-            .map_err(|_| Error::new(Code::Internal, "the reply cannot be written as JSON"))
-    });
+    // SAFETY: as promised by the caller.
+    unsafe {
+        answer_by(reply, |out| {
+            let value = call()?;
+            serde_json::to_writer(out, &value)
+                .map_err(|_| Error::new(Code::Internal, "the reply cannot be written as JSON"))
+        })
+    }
+}
+
+/// Hands what `write` writes over as `reply`, or its error; the status to return.
+///
+/// # Safety
+/// `reply` is NULL or room for a pointer.
+unsafe fn answer_by(
+    reply: *mut *mut c_char,
+    write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+) -> i32 {
+    // Kept between calls, so that a reply is one allocation of its own size.
+    // What a thread that is ending keeps, nobody frees.
+    let keeps = !sys::thread_is_ending();
+    let kept = keeps.then(|| TEXT.try_with(RefCell::take).ok()).flatten();
+    let mut json = kept.unwrap_or_default();
+    json.clear();
+    let outcome = keep_in(|| write(&mut json));
     let status = status_of(&outcome);
     if !reply.is_null() {
-        let json = outcome.unwrap_or_else(|error| {
+        if let Err(error) = &outcome {
+            json.clear();
             // An object of plain strings always serialises.
-            serde_json::to_vec(&Failed { error: &error }).unwrap_or_default()
-        });
+            let _ = serde_json::to_writer(&mut json, &Failed { error });
+        }
         // JSON escapes NUL, so there is none in the text.
-        let text = CString::new(json).unwrap_or_default();
+        let text = match memchr::memchr(0, &json) {
+            None => {
+                let mut text = Vec::with_capacity(json.len() + 1);
+                text.extend_from_slice(&json);
+                // SAFETY: there is no NUL in it.
+                unsafe { CString::from_vec_unchecked(text) }
+            }
+            Some(_) => CString::default(),
+        };
         // SAFETY: not NULL, so room for a pointer, as promised by the caller.
         unsafe { reply.write(text.into_raw()) };
+    }
+    if keeps && json.capacity() <= KEPT_BYTES {
+        let _ = TEXT.try_with(|kept| kept.replace(json));
     }
     status
 }

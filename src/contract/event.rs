@@ -307,19 +307,24 @@ impl RecordRequest {
 
 /// What of a payload comes out: `outcome` (`error`, `timeout`, `cancelled`),
 /// `channel` (a string) and `turns` (a positive whole number), those that are there.
-#[derive(Clone, Serialize)]
-#[serde(transparent)]
-pub struct PublicPayload(Box<RawValue>);
+#[derive(Clone, PartialEq)]
+pub struct PublicPayload(Box<str>);
 
 impl PublicPayload {
     /// From a JSON object that holds nothing else.
     pub(crate) fn from_json(json: String) -> Option<PublicPayload> {
-        RawValue::from_string(json).ok().map(PublicPayload)
+        serde_json::from_str::<serde::de::IgnoredAny>(&json).ok()?;
+        Some(PublicPayload(json.into()))
+    }
+
+    /// From a JSON object that the library has just written.
+    pub(crate) fn of_own(json: String) -> PublicPayload {
+        PublicPayload(json.into())
     }
 
     /// The payload as a compact JSON object.
     pub fn as_json(&self) -> &str {
-        self.0.get()
+        &self.0
     }
 
     /// How a failed run ended: `error`, `timeout` or `cancelled`.
@@ -350,9 +355,10 @@ impl fmt::Debug for PublicPayload {
     }
 }
 
-impl PartialEq for PublicPayload {
-    fn eq(&self, other: &PublicPayload) -> bool {
-        self.as_json() == other.as_json()
+impl Serialize for PublicPayload {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        let json: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+        json.serialize(to)
     }
 }
 
@@ -414,6 +420,12 @@ pub enum Recorded {
 }
 
 impl Recorded {
+    /// Of an event that nobody watches.
+    pub(crate) const UNWATCHED: Recorded = Recorded::Not {
+        recorded: false,
+        reason: Unrecorded::Unwatched,
+    };
+
     /// The event that is in the log, if one is.
     pub fn event(&self) -> Option<&Event> {
         match self {

@@ -11,6 +11,7 @@ mod event;
 mod inspect;
 mod parse;
 mod read;
+pub(crate) mod text;
 mod tools;
 mod upstream;
 mod watch;

@@ -59,8 +59,8 @@ impl Machine {
         let store = Store::open(
             options,
             Box::new(move |tx| enrolling.enroll(tx, 0)),
-            Box::new(move |raised| {
-                if !committing.committed(raised) {
+            Box::new(move |raised, heard| {
+                if !committing.committed(raised, heard) {
                     asked.store(true, SeqCst);
                 }
             }),

@@ -4,7 +4,9 @@ mod page;
 mod record;
 mod retention;
 
-pub(crate) use page::{changes_since, events, sessions, state_versions};
+pub(crate) use page::{
+    asked, changes_since, events, sessions, state_versions, write_state_versions,
+};
 pub(crate) use record::{Appended, Draft, append, drafts};
 pub(crate) use retention::{Limits, prune_step};
 

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Number, Value};
 
+use crate::contract::text;
 use crate::contract::{Error, Event, Kind, MAX_NUMBER, NewEvent, PublicPayload, Result};
-use crate::key::{MAX_ID_BYTES, Session, Watcher};
+use crate::key::{MAX_ID_BYTES, Session, Watcher, has_control};
 use crate::store::{Tx, events};
 
 /// The most events of one batch.
@@ -70,9 +71,10 @@ impl Draft {
         let payload_json = (!payload.is_empty())
             .then(|| compact(&payload))
             .transpose()?;
+        let channel = channel(&payload);
         let summary = match event.summary {
             Some(summary) => check_summary(summary)?,
-            None => default_summary(event.kind, &payload),
+            None => default_summary(event.kind, &payload, channel),
         };
         let mut watchers = distinct_watchers(event.watcher_session_keys.unwrap_or_default())?;
         watchers.retain(|watcher| {
@@ -94,7 +96,7 @@ impl Draft {
             occurred_at: event.occurred_at,
             summary,
             payload_json,
-            public_json: project(&payload),
+            public_json: project(&payload, channel),
             dedupe_key: event.dedupe_key,
         })
     }
@@ -152,15 +154,15 @@ pub(crate) fn append(tx: &Tx<'_>, draft: &Draft) -> Result<Appended> {
         run_id: draft.run_id.clone(),
         occurred_at,
         summary: draft.summary.clone(),
-        payload: draft.public_json.clone().and_then(PublicPayload::from_json),
+        payload: draft.public_json.clone().map(PublicPayload::of_own),
     }))
 }
 
 fn check_summary(summary: String) -> Result<String> {
-    if summary.chars().count() > SUMMARY_CHARS {
+    if summary.len() > SUMMARY_CHARS && summary.chars().count() > SUMMARY_CHARS {
         return Err(Error::invalid("summary", "at most 200 characters"));
     }
-    if summary.chars().any(breaks_line) {
+    if is_broken(&summary) {
         return Err(Error::invalid(
             "summary",
             "one line, without control characters",
@@ -169,8 +171,9 @@ fn check_summary(summary: String) -> Result<String> {
     Ok(summary)
 }
 
-fn breaks_line(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
+/// Whether a text is more than one line, or holds control characters.
+fn is_broken(text: &str) -> bool {
+    !text.is_ascii() && text.contains(['\u{2028}', '\u{2029}']) || has_control(text)
 }
 
 fn compact(payload: &Map<String, Value>) -> Result<String> {
@@ -204,16 +207,16 @@ fn has_large_number(value: &Value) -> bool {
 fn channel(payload: &Map<String, Value>) -> Option<&str> {
     payload.get("channel")?.as_str().filter(|channel| {
         !channel.is_empty()
-            && channel.chars().count() <= CHANNEL_CHARS
-            && !channel.chars().any(breaks_line)
+            && (channel.len() <= CHANNEL_CHARS || channel.chars().count() <= CHANNEL_CHARS)
+            && !is_broken(channel)
     })
 }
 
-fn default_summary(kind: Kind, payload: &Map<String, Value>) -> String {
-    let by_channel = |lead| format!("{lead} via {}", channel(payload).unwrap_or("unknown"));
+fn default_summary(kind: Kind, payload: &Map<String, Value>, channel: Option<&str>) -> String {
+    let by_channel = |lead: &str| [lead, channel.unwrap_or("unknown")].concat();
     match kind {
-        Kind::HumanDirectMessage => by_channel("human message"),
-        Kind::UpstreamMissing => by_channel("upstream missing"),
+        Kind::HumanDirectMessage => by_channel("human message via "),
+        Kind::UpstreamMissing => by_channel("upstream missing via "),
         Kind::GoalChanged => "goal changed".to_owned(),
         Kind::ChildSpawned => "child session spawned".to_owned(),
         Kind::RunCompleted => "child run completed".to_owned(),
@@ -224,27 +227,40 @@ fn default_summary(kind: Kind, payload: &Map<String, Value>) -> String {
         }
         .to_owned(),
         Kind::Compacted => "session compacted".to_owned(),
-        Kind::Adopted => format!("adopted from {}", channel(payload).unwrap_or("unknown")),
+        Kind::Adopted => by_channel("adopted from "),
     }
 }
 
 /// What of a payload may come out again, as a JSON object; `None` when nothing may.
-fn project(payload: &Map<String, Value>) -> Option<String> {
-    let mut public = Map::new();
+fn project(payload: &Map<String, Value>, channel: Option<&str>) -> Option<String> {
     let outcome = payload.get("outcome").and_then(Value::as_str);
-    if let Some(outcome) = outcome.filter(|word| matches!(*word, "error" | "timeout" | "cancelled"))
-    {
-        public.insert("outcome".to_owned(), outcome.into());
+    let outcome = outcome.filter(|word| matches!(*word, "error" | "timeout" | "cancelled"));
+    let turns = match payload.get("turns") {
+        Some(Value::Number(turns)) => positive(turns),
+        _ => None,
+    };
+    let mut json = Vec::new();
+    let lead = |json: &mut Vec<u8>, name: &str| {
+        json.push(if json.is_empty() { b'{' } else { b',' });
+        text::raw(json, name);
+    };
+    if let Some(channel) = channel {
+        lead(&mut json, r#""channel":"#);
+        text::string(&mut json, channel);
     }
-    if let Some(channel) = channel(payload) {
-        public.insert("channel".to_owned(), channel.into());
+    if let Some(outcome) = outcome {
+        lead(&mut json, r#""outcome":"#);
+        text::string(&mut json, outcome);
     }
-    if let Some(Value::Number(turns)) = payload.get("turns")
-        && let Some(turns) = positive(turns)
-    {
-        public.insert("turns".to_owned(), turns.into());
+    if let Some(turns) = turns {
+        lead(&mut json, r#""turns":"#);
+        text::number(&mut json, turns);
     }
-    (!public.is_empty()).then(|| Value::Object(public).to_string())
+    if json.is_empty() {
+        return None;
+    }
+    json.push(b'}');
+    String::from_utf8(json).ok()
 }
 
 fn positive(number: &Number) -> Option<u64> {
@@ -263,6 +279,9 @@ fn distinct_watchers(named: Vec<String>) -> Result<Vec<String>> {
             "watcherSessionKeys",
             "at most 1,000 watchers",
         ));
+    }
+    if named.is_empty() {
+        return Ok(named);
     }
     let mut watchers = Vec::with_capacity(named.len());
     let mut seen = HashSet::new();

@@ -36,10 +36,12 @@ impl Limits {
     }
 }
 
-/// One step of pruning; whether another one would find more, and what went.
-pub(crate) fn prune_step(tx: &Tx<'_>, limits: &Limits) -> Result<(bool, Maintained)> {
+/// One step of pruning: what is too old, and of the events what is not above
+/// `floor`; whether another one would find more, and what went.
+pub(crate) fn prune_step(tx: &Tx<'_>, limits: &Limits, floor: u64) -> Result<(bool, Maintained)> {
+    // The pruning thread checkpoints between its steps.
+    tx.leave_log()?;
     let cutoff = limits.cutoff(tx.now);
-    let floor = events::beyond(tx.conn(), limits.max_events)?;
     let (through, count) = events::prunable(tx.conn(), cutoff, floor, STEP)?;
     let pruned_events = if count == 0 {
         0

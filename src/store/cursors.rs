@@ -5,7 +5,7 @@ use rusqlite::{Connection, params, params_from_iter};
 
 use super::values::{Values, first, only, rows};
 use super::{Tx, fault};
-use crate::contract::{Error, KindSet, Provenance, Result};
+use crate::contract::{Error, Kind, KindSet, Provenance, Result};
 use crate::key::Session;
 
 /// What a watcher has seen of a target: `last_seen ≤ notified ≤ material`.
@@ -93,16 +93,119 @@ pub(crate) fn pending_of(conn: &Connection, watcher: &str, most: usize) -> Resul
     )
 }
 
-/// The cursors whose open notice has more behind it.
-pub(crate) fn behind(conn: &Connection) -> Result<Vec<CursorRow>> {
+/// Who of a target's watchers is told of an event.
+pub(crate) struct Told<'a> {
+    pub target: &'a Session,
+    pub kind: Kind,
+    /// Whoever did it.
+    pub but: Option<&'a str>,
+}
+
+/// Who was told of an event, and all have a notice open since.
+pub(super) struct Known {
+    target: Session,
+    kind: Kind,
+    but: Option<String>,
+    ids: Vec<i64>,
+}
+
+/// The cursors of those told if that is known since the last event, and each has
+/// a notice open.
+pub(crate) fn known_told(tx: &Tx<'_>, told: &Told<'_>) -> Option<Vec<i64>> {
+    let known = tx.told.borrow();
+    let known = known.as_ref()?;
+    let same =
+        known.kind == told.kind && known.but.as_deref() == told.but && known.target == *told.target;
+    same.then(|| known.ids.clone())
+}
+
+/// Notes that these are all that are told, each with a notice open.
+pub(crate) fn know_told(tx: &Tx<'_>, told: &Told<'_>, ids: Vec<i64>) {
+    tx.told.replace(Some(Known {
+        target: told.target.clone(),
+        kind: told.kind,
+        but: told.but.map(str::to_owned),
+        ids,
+    }));
+}
+
+/// Moves `material` of those told whose notice is open, which no index holds:
+/// the common case, another change under an open notice.
+pub(crate) fn advance_open(tx: &Tx<'_>, told: &Told<'_>, sequence: u64) -> Result<()> {
+    tx.conn
+        .prepare_cached(
+            "UPDATE session_watch_cursors SET material = ?5, touched_at = ?6
+             WHERE target_session_key = ?1 AND target_agent_id = ?2 AND notify_kinds & ?3
+               AND watcher_session_key IS NOT ?4 AND notified > last_seen",
+        )
+        .and_then(|mut update| {
+            update.execute(params![
+                told.target.key,
+                told.target.agent,
+                KindSet::of(&[told.kind]).bits(),
+                told.but,
+                sequence as i64,
+                tx.now,
+            ])
+        })
+        .map_err(fault)?;
+    Ok(())
+}
+
+/// The ids of the cursors of those told, `most` of them at most, and whether
+/// each has an open notice.
+pub(crate) fn some_told(
+    conn: &Connection,
+    told: &Told<'_>,
+    most: usize,
+) -> Result<Vec<(i64, bool)>> {
+    let kinds = KindSet::of(&[told.kind]).bits();
+    rows(
+        conn,
+        "SELECT id, last_seen, notified, material FROM session_watch_cursors
+         WHERE target_session_key = ?1 AND target_agent_id = ?2 AND notify_kinds & ?3
+           AND watcher_session_key IS NOT ?4 LIMIT ?5",
+        params![
+            told.target.key,
+            told.target.agent,
+            kinds,
+            told.but,
+            most as i64
+        ],
+        |row| {
+            let (last_seen, notified) = (row.number(1)?, row.number(2)?);
+            in_order(last_seen, notified, row.number(3)?)?;
+            Ok((row.any(0)?, notified > last_seen))
+        },
+    )
+}
+
+/// The cursors of those told without an open notice.
+pub(crate) fn without_notice(conn: &Connection, told: &Told<'_>) -> Result<Vec<CursorRow>> {
+    let kinds = KindSet::of(&[told.kind]).bits();
     rows(
         conn,
         &format!(
-            "SELECT {CURSOR} FROM session_watch_cursors WHERE notified > last_seen AND material > notified"
+            "SELECT {CURSOR} FROM session_watch_cursors
+             WHERE target_session_key = ?1 AND target_agent_id = ?2 AND notify_kinds & ?3
+               AND watcher_session_key IS NOT ?4 AND notified = last_seen"
         ),
-        [],
+        params![told.target.key, told.target.agent, kinds, told.but],
         cursor,
     )
+}
+
+/// Opens each notice that is open up to its newest change.
+pub(crate) fn open_behind(tx: &Tx<'_>) -> Result<()> {
+    tx.told.take();
+    tx.conn
+        .prepare_cached(
+            "UPDATE session_watch_cursors SET notified = material, touched_at = ?1
+             WHERE notified > last_seen AND material > notified",
+        )
+        .and_then(|mut update| update.execute([tx.now]))
+        .map_err(fault)?;
+    Ok(())
 }
 
 /// The cursors whose open notice raised a wake above `number`, by that number.
@@ -169,6 +272,7 @@ pub(crate) fn insert(
     opened_at: i64,
     wake: u64,
 ) -> Result<i64> {
+    tx.told.take();
     tx.conn
         .prepare_cached(
             "INSERT INTO session_watch_cursors
@@ -197,6 +301,7 @@ pub(crate) fn insert(
 
 /// Stores a cursor's new state and touches it.
 pub(crate) fn update(tx: &Tx<'_>, row: &CursorRow) -> Result<()> {
+    tx.told.take();
     tx.conn
         .prepare_cached(
             "UPDATE session_watch_cursors SET last_seen = ?2, notified = ?3, material = ?4, provenance = ?5,
@@ -233,6 +338,7 @@ pub(crate) fn update_material(tx: &Tx<'_>, id: i64, material: u64) -> Result<()>
 
 /// Deletes the cursor of this pair; whether there was one.
 pub(crate) fn delete_pair(tx: &Tx<'_>, watcher: &str, target: &Session) -> Result<bool> {
+    tx.told.take();
     tx.conn
         .prepare_cached(
             "DELETE FROM session_watch_cursors
@@ -245,6 +351,7 @@ pub(crate) fn delete_pair(tx: &Tx<'_>, watcher: &str, target: &Session) -> Resul
 
 /// Deletes every cursor of this watcher; how many.
 pub(crate) fn delete_watcher(tx: &Tx<'_>, watcher: &str) -> Result<usize> {
+    tx.told.take();
     tx.conn
         .prepare_cached("DELETE FROM session_watch_cursors WHERE watcher_session_key = ?1")
         .and_then(|mut delete| delete.execute([watcher]))
@@ -253,6 +360,7 @@ pub(crate) fn delete_watcher(tx: &Tx<'_>, watcher: &str) -> Result<usize> {
 
 /// Deletes every cursor on this target; how many.
 pub(crate) fn delete_target(tx: &Tx<'_>, target: &Session) -> Result<usize> {
+    tx.told.take();
     tx.conn
         .prepare_cached("DELETE FROM session_watch_cursors WHERE target_session_key = ?1 AND target_agent_id = ?2")
         .and_then(|mut delete| delete.execute(params![target.key, target.agent]))
@@ -261,6 +369,7 @@ pub(crate) fn delete_target(tx: &Tx<'_>, target: &Session) -> Result<usize> {
 
 /// Deletes up to `most` cursors without an open notice that were last touched before `cutoff`; how many.
 pub(crate) fn prune(tx: &Tx<'_>, cutoff: i64, most: usize) -> Result<usize> {
+    tx.told.take();
     tx.conn
         .prepare_cached(
             "DELETE FROM session_watch_cursors WHERE id IN
@@ -281,6 +390,13 @@ pub(crate) fn counts(conn: &Connection) -> Result<(u64, u64)> {
     )
 }
 
+fn in_order(last_seen: u64, notified: u64, material: u64) -> Result<()> {
+    if last_seen > notified || notified > material {
+        return Err(Error::damaged("the watermarks of a watch are out of order"));
+    }
+    Ok(())
+}
+
 fn cursor(row: &Values<'_>) -> Result<CursorRow> {
     let cursor = Cursor {
         last_seen: row.number(4)?,
@@ -289,9 +405,7 @@ fn cursor(row: &Values<'_>) -> Result<CursorRow> {
         provenance: row.provenance(7)?,
         kinds: KindSet::from_bits(row.any(8)?),
     };
-    if cursor.last_seen > cursor.notified || cursor.notified > cursor.material {
-        return Err(Error::damaged("the watermarks of a watch are out of order"));
-    }
+    in_order(cursor.last_seen, cursor.notified, cursor.material)?;
     Ok(CursorRow {
         id: row.any(0)?,
         watcher: row.watcher(1)?,

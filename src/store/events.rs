@@ -3,9 +3,12 @@
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, params, params_from_iter};
 
-use super::values::{Values, first, only, rows};
+use super::values::{Seen, Values, first, only, rows};
 use super::{Tx, fault};
-use crate::contract::{ActorType, Cause, Error, Event, Kind, MAX_NUMBER, Result, SessionRow};
+use crate::contract::text::EventView;
+use crate::contract::{
+    ActorType, Cause, Error, Event, Kind, MAX_NUMBER, PublicPayload, Result, SessionRow,
+};
 use crate::key::Session;
 
 /// An event as it is stored; its sequence and recording time are the transaction's.
@@ -110,21 +113,29 @@ pub(crate) fn of_sequence(conn: &Connection, sequence: u64) -> Result<Option<Eve
     )
 }
 
-/// Events of one session above `after`, ascending, without what names the session.
+/// Shows the events of one session above `after`, ascending, without what names
+/// the session, until `show` has enough.
 pub(crate) fn of_session(
     conn: &Connection,
     session: &Session,
     after: u64,
     most: usize,
-) -> Result<Vec<Event>> {
-    rows(
-        conn,
-        "SELECT sequence, kind, actor_type, actor_id, run_id, occurred_at, summary, public_json
-         FROM session_state_events
-         WHERE session_key = ?1 AND agent_id = ?2 AND sequence > ?3 ORDER BY sequence LIMIT ?4",
-        params![session.key, session.agent, after as i64, most as i64],
-        nameless,
-    )
+    mut show: impl FnMut(EventView<'_>),
+) -> Result<()> {
+    let mut select = conn
+        .prepare_cached(
+            "SELECT sequence, kind, actor_type, actor_id, run_id, occurred_at, summary, public_json
+             FROM session_state_events
+             WHERE session_key = ?1 AND agent_id = ?2 AND sequence > ?3 ORDER BY sequence LIMIT ?4",
+        )
+        .map_err(fault)?;
+    let values = params![session.key, session.agent, after as i64, most as i64];
+    let mut rows = select.query(values).map_err(fault)?;
+    let mut seen = Seen::default();
+    while let Some(row) = rows.next().map_err(fault)? {
+        show(nameless(&Values(row), &mut seen)?);
+    }
+    Ok(())
 }
 
 /// What narrows the log.
@@ -158,6 +169,29 @@ pub(crate) fn filtered(conn: &Connection, filter: &Filter<'_>, most: usize) -> R
     sql += " ORDER BY sequence LIMIT ?";
     values.push(&most);
     rows(conn, &sql, params_from_iter(values), event)
+}
+
+/// Shows how far the log of each session has come, in their order: 0 when nothing is logged.
+pub(crate) fn versions<'s>(
+    conn: &Connection,
+    sessions: impl Iterator<Item = (&'s str, &'s str)>,
+    mut show: impl FnMut(&str, &str, u64),
+) -> Result<()> {
+    let mut select = conn
+        .prepare_cached(
+            "SELECT last_sequence, pruned_sequence FROM session_state_heads
+             WHERE agent_id = ?1 AND session_key = ?2",
+        )
+        .map_err(fault)?;
+    for (agent, key) in sessions {
+        let mut rows = select.query([agent, key]).map_err(fault)?;
+        let version = match rows.next().map_err(fault)? {
+            Some(row) => head_at(&Values(row), 0)?.last,
+            None => 0,
+        };
+        show(agent, key, version);
+    }
+    Ok(())
 }
 
 /// A session's head; zeroes when nothing is logged.
@@ -242,10 +276,22 @@ pub(crate) fn prunable(
 
 /// The highest sequence beyond the newest `keep` events; 0 when there are no more than that.
 pub(crate) fn beyond(conn: &Connection, keep: u64) -> Result<u64> {
+    let keep = keep.min(i64::MAX as u64) as i64;
+    // As many as there are numbers at the most, which is known at once.
+    let span: Option<i64> = only(
+        conn,
+        "SELECT (SELECT max(sequence) FROM session_state_events)
+              - (SELECT min(sequence) FROM session_state_events)",
+        [],
+        |row| row.any(0),
+    )?;
+    if span.is_none_or(|span| span < keep) {
+        return Ok(0);
+    }
     first(
         conn,
         "SELECT sequence FROM session_state_events ORDER BY sequence DESC LIMIT 1 OFFSET ?1",
-        [keep.min(i64::MAX as u64) as i64],
+        [keep],
         |row| row.number(0),
     )
     .map(Option::unwrap_or_default)
@@ -254,12 +300,14 @@ pub(crate) fn beyond(conn: &Connection, keep: u64) -> Result<u64> {
 /// Deletes the events up to `sequence` and stamps their sessions' heads with
 /// what went; how many.
 pub(crate) fn prune_through(tx: &Tx<'_>, sequence: u64) -> Result<usize> {
+    // The plus signs keep SQLite from walking the whole log by its other index,
+    // which comes in the order of the groups.
     let through = sequence as i64;
     tx.conn
         .prepare_cached(
             "UPDATE session_state_heads SET pruned_sequence = max(pruned_sequence, gone.last)
              FROM (SELECT agent_id, session_key, max(sequence) AS last FROM session_state_events
-                   WHERE sequence <= ?1 GROUP BY agent_id, session_key) AS gone
+                   WHERE sequence <= ?1 GROUP BY +agent_id, +session_key) AS gone
              WHERE session_state_heads.agent_id = gone.agent_id
                AND session_state_heads.session_key = gone.session_key",
         )
@@ -298,14 +346,14 @@ fn event(row: &Values<'_>) -> Result<Event> {
     Ok(Event {
         session_key: Some(session.key),
         agent_id: Some(session.agent),
-        session_id: row.maybe_id(10)?,
-        ..nameless(row)?
+        session_id: row.maybe_id(10)?.map(str::to_owned),
+        ..nameless(row, &mut Seen::default())?.into()
     })
 }
 
-/// As [`event`], without what names the session.
-fn nameless(row: &Values<'_>) -> Result<Event> {
-    Ok(Event {
+/// As [`event`], without what names the session, and only to be looked at.
+fn nameless<'r>(row: &'r Values<'_>, seen: &mut Seen) -> Result<EventView<'r>> {
+    Ok(EventView {
         sequence: row.number(0)?,
         session_key: None,
         agent_id: None,
@@ -316,6 +364,25 @@ fn nameless(row: &Values<'_>) -> Result<Event> {
         run_id: row.maybe_id(4)?,
         occurred_at: row.time(5)?,
         summary: row.line(6)?,
-        payload: row.maybe_payload(7)?,
+        payload: row.maybe_payload(7, seen)?,
     })
+}
+
+impl From<EventView<'_>> for Event {
+    fn from(view: EventView<'_>) -> Event {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        Event {
+            sequence: view.sequence,
+            session_key: owned(view.session_key),
+            agent_id: owned(view.agent_id),
+            session_id: owned(view.session_id),
+            kind: view.kind,
+            actor_type: view.actor_type,
+            actor_id: owned(view.actor_id),
+            run_id: owned(view.run_id),
+            occurred_at: view.occurred_at,
+            summary: view.summary.to_owned(),
+            payload: owned(view.payload).map(PublicPayload::of_own),
+        }
+    }
 }

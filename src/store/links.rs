@@ -1,5 +1,6 @@
 //! Statements on upstream links, and on what their turns are known by.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use rusqlite::types::ToSql;
@@ -138,6 +139,20 @@ pub(crate) fn list(
     sql += " ORDER BY session_key, agent_id LIMIT ? OFFSET ?";
     values.extend([&page.0 as &dyn ToSql, &page.1]);
     rows(conn, &sql, params_from_iter(values), link)
+}
+
+/// The revisions of a catalog's links with a source on this machine, by id.
+pub(crate) fn revisions(conn: &Connection, catalog: Catalog) -> Result<HashMap<i64, i64>> {
+    conn.prepare_cached(
+        "SELECT id, revision FROM session_upstream_links
+         WHERE released_at IS NULL AND catalog = ?1 AND source IS NOT NULL",
+    )
+    .and_then(|mut select| {
+        select
+            .query_map([catalog.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect()
+    })
+    .map_err(fault)
 }
 
 /// How many links there are.

@@ -54,8 +54,9 @@ pub(crate) struct Options {
 pub(crate) type OnOpen = Box<dyn Fn(&Tx<'_>) -> Result<()> + Send + Sync>;
 
 /// Told of the wakes that a transaction raised, after its commit; of none when
-/// they were lost on the way and are to be read.
-pub(crate) type OnCommit = Box<dyn Fn(Vec<offers::Raised>) + Send + Sync>;
+/// they were lost on the way and are to be read. The flag says whether there
+/// are other handles to hear of them.
+pub(crate) type OnCommit = Box<dyn Fn(Vec<offers::Raised>, bool) + Send + Sync>;
 
 /// An open database.
 pub(crate) struct Store {
@@ -114,12 +115,21 @@ impl Store {
         self.writer()?.write(work)
     }
 
+    /// As [`Store::write`], for work that can be undone and done again, which
+    /// costs less among others.
+    pub(crate) fn write_repeatable<T: Send + 'static>(
+        &self,
+        work: impl Fn(&Tx<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.writer()?.write_repeatable(work)
+    }
+
     /// Queues `work`, which stores `events` events, for the background writer;
     /// `false` when the queue is full. `done` is told how it went.
     pub(crate) fn queue(
         &self,
         events: usize,
-        work: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
+        work: impl Fn(&Tx<'_>) -> Result<()> + Send + 'static,
         done: impl FnOnce(Result<()>) + Send + 'static,
     ) -> Result<bool> {
         self.writer()?.queue(events, work, done)
@@ -144,11 +154,7 @@ impl Store {
 
     /// Runs `work` on one snapshot of the database.
     pub(crate) fn read<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let at_path = self.health.note(None, self.place.files())?;
-        let at_path = match &self.writer {
-            Some(writer) => writer.follow(at_path)?,
-            None => at_path,
-        };
+        let at_path = self.files_to_read()?;
         let read = self.readers.read(at_path, work);
         self.health.note(Some(at_path), read)
     }
@@ -156,6 +162,22 @@ impl Store {
     /// How the database fares in this handle.
     pub(crate) fn report(&self) -> Report {
         self.health.report(self.place.files().ok())
+    }
+
+    /// As [`Store::read`], for work of one statement, which is a snapshot of its own.
+    pub(crate) fn look<T>(&self, work: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let at_path = self.files_to_read()?;
+        let read = self.readers.alone(at_path, work);
+        self.health.note(Some(at_path), read)
+    }
+
+    /// The files at the path, which are those that are open.
+    fn files_to_read(&self) -> Result<open::Files> {
+        let at_path = self.health.note(None, self.place.files())?;
+        match &self.writer {
+            Some(writer) => writer.follow(at_path),
+            None => Ok(at_path),
+        }
     }
 
     /// A number that changes when another connection has written; `None` while

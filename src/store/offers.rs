@@ -47,6 +47,9 @@ pub(crate) fn raise(tx: &Tx<'_>, watcher: &str, target: &Session) -> Result<u64>
         .prepare_cached("UPDATE session_aware_counters SET value = ?1 WHERE name = 'last_wake'")
         .and_then(|mut update| update.execute([number as i64]))
         .map_err(fault)?;
+    if tx.raised.borrow().is_empty() {
+        tx.heard.set(are_several(tx.conn)?);
+    }
     tx.raised.borrow_mut().push(Raised {
         number,
         watcher: watcher.to_owned(),
@@ -62,6 +65,16 @@ pub(crate) fn last_wake(conn: &Connection) -> Result<u64> {
         "SELECT value FROM session_aware_counters WHERE name = 'last_wake'",
         [],
         |row| row.number(0),
+    )
+}
+
+/// Whether more than one handle is registered.
+fn are_several(conn: &Connection) -> Result<bool> {
+    only(
+        conn,
+        "SELECT count(*) > 1 FROM (SELECT 1 FROM session_aware_handles LIMIT 2)",
+        [],
+        |row| row.flag(0),
     )
 }
 
@@ -120,6 +133,15 @@ pub(crate) fn add_offer(tx: &Tx<'_>, handle: i64, wake: u64) -> Result<()> {
     tx.conn
         .prepare_cached("INSERT OR IGNORE INTO session_aware_offers(handle, wake) VALUES (?1, ?2)")
         .and_then(|mut insert| insert.execute(params![handle, wake as i64]))
+        .map_err(fault)?;
+    Ok(())
+}
+
+/// Notes that the handle was offered every open wake for watchers of its agents.
+pub(crate) fn add_all_offers(tx: &Tx<'_>, handle: i64) -> Result<()> {
+    tx.conn
+        .prepare_cached("UPDATE session_aware_handles SET first_wake = 0 WHERE id = ?1")
+        .and_then(|mut update| update.execute([handle]))
         .map_err(fault)?;
     Ok(())
 }

@@ -493,6 +493,9 @@ fn set_up(conn: &Held, options: &Options, cache_kib: i64) -> rusqlite::Result<()
     conn.set_limit(Limit::SQLITE_LIMIT_LENGTH, LONGEST)?;
     for (option, value) in [
         (DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true),
+        // Plans depend on no bound value: or statements would be prepared anew at
+        // each use, since SQLite looks whether a value fits a partial index.
+        (DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true),
         // A connection that is closed in a hurry writes nothing; see `close_and_tidy`.
         (DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true),
     ] {

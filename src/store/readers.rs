@@ -27,6 +27,8 @@ struct Pool {
     lent: Vec<Files>,
     /// None is lent while the writer turns to other files.
     retired: bool,
+    /// How many threads wait for one.
+    waiting: usize,
     closed: bool,
 }
 
@@ -146,8 +148,11 @@ impl Readers {
         Ok(lent)
     }
 
-    fn wait<'a>(&self, pool: MutexGuard<'a, Pool>) -> MutexGuard<'a, Pool> {
-        wait(&self.returned, pool)
+    fn wait<'a>(&self, mut pool: MutexGuard<'a, Pool>) -> MutexGuard<'a, Pool> {
+        pool.waiting += 1;
+        let mut pool = wait(&self.returned, pool);
+        pool.waiting -= 1;
+        pool
     }
 }
 
@@ -191,7 +196,11 @@ impl Drop for Lent<'_> {
         if let Some(at) = pool.lent.iter().position(|files| *files == self.at_path) {
             pool.lent.swap_remove(at);
         }
+        // Telling costs a system call.
+        let waited_for = pool.waiting > 0;
         drop(pool);
-        self.readers.returned.notify_all();
+        if waited_for {
+            self.readers.returned.notify_all();
+        }
     }
 }

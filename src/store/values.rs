@@ -9,9 +9,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
 use super::fault;
-use crate::contract::{
-    ActorType, Catalog, Error, Kind, MAX_NUMBER, Provenance, PublicPayload, Result,
-};
+use crate::contract::{ActorType, Catalog, Error, Kind, MAX_NUMBER, Provenance, Result};
 use crate::key::{MAX_ID_BYTES, Session, Watcher};
 
 /// The most bytes of a line: 200 characters.
@@ -89,9 +87,8 @@ impl Values<'_> {
     }
 
     /// A host's own id.
-    pub(super) fn maybe_id(&self, at: usize) -> Result<Option<String>> {
-        let id: Option<String> = self.any(at)?;
-        match id {
+    pub(super) fn maybe_id(&self, at: usize) -> Result<Option<&str>> {
+        match self.maybe_text(at)? {
             Some(id) if id.len() > MAX_ID_BYTES => Err(self.wrong(at)),
             id => Ok(id),
         }
@@ -106,12 +103,13 @@ impl Values<'_> {
     }
 
     /// One line about something.
-    pub(super) fn line(&self, at: usize) -> Result<String> {
+    pub(super) fn line(&self, at: usize) -> Result<&str> {
         let text = self.text(at)?;
-        if text.len() > LINE_BYTES || text.chars().any(breaks_line) {
+        let is_plain = text.bytes().all(|b| (b' '..0x7f).contains(&b));
+        if text.len() > LINE_BYTES || !is_plain && text.chars().any(breaks_line) {
             return Err(self.wrong(at));
         }
-        Ok(text.to_owned())
+        Ok(text)
     }
 
     pub(super) fn maybe_path(&self, at: usize) -> Result<Option<PathBuf>> {
@@ -132,10 +130,17 @@ impl Values<'_> {
     }
 
     /// What of a payload comes out.
-    pub(super) fn maybe_payload(&self, at: usize) -> Result<Option<PublicPayload>> {
-        let json: Option<String> = self.any(at)?;
-        json.map(|json| public(json).ok_or_else(|| self.wrong(at)))
-            .transpose()
+    pub(super) fn maybe_payload(&self, at: usize, seen: &mut Seen) -> Result<Option<&str>> {
+        let Some(json) = self.maybe_text(at)? else {
+            return Ok(None);
+        };
+        if seen.0 != json {
+            if !is_public(json) {
+                return Err(self.wrong(at));
+            }
+            json.clone_into(&mut seen.0);
+        }
+        Ok(Some(json))
     }
 
     fn within(&self, at: usize, least: i64) -> Result<i64> {
@@ -151,6 +156,11 @@ impl Values<'_> {
         value.as_str().map_err(|_| self.wrong(at))
     }
 
+    fn maybe_text(&self, at: usize) -> Result<Option<&str>> {
+        let value = self.0.get_ref(at).map_err(fault)?;
+        value.as_str_or_null().map_err(|_| self.wrong(at))
+    }
+
     /// Names the column and never what it holds.
     pub(super) fn wrong(&self, at: usize) -> Error {
         let column = self.0.as_ref().column_name(at).unwrap_or("?");
@@ -158,7 +168,11 @@ impl Values<'_> {
     }
 }
 
-fn public(json: String) -> Option<PublicPayload> {
+/// The payload that was looked at last: many events have the same one.
+#[derive(Default)]
+pub(super) struct Seen(String);
+
+fn is_public(json: &str) -> bool {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Shape {
@@ -183,15 +197,19 @@ fn public(json: String) -> Option<PublicPayload> {
     }
     // A struct is read from a list too.
     let is_object = json.starts_with('{');
-    let shape: Shape = serde_json::from_str(&json).ok().filter(|_| is_object)?;
-    let of_type = shape.channel.is_none_or(|channel| {
+    let Some(shape) = serde_json::from_str::<Shape>(json)
+        .ok()
+        .filter(|_| is_object)
+    else {
+        return false;
+    };
+    shape.channel.is_none_or(|channel| {
         !channel.is_empty()
             && channel.chars().count() <= CHANNEL_CHARS
             && !channel.chars().any(breaks_line)
     }) && shape
         .turns
-        .is_none_or(|turns| (1..=MAX_NUMBER.unsigned_abs()).contains(&turns));
-    of_type.then(|| PublicPayload::from_json(json)).flatten()
+        .is_none_or(|turns| (1..=MAX_NUMBER.unsigned_abs()).contains(&turns))
 }
 
 fn breaks_line(c: char) -> bool {

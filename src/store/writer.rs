@@ -3,7 +3,7 @@
 //! one transaction, while the others wait for their answers. Contention so
 //! turns into batching.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,8 +16,8 @@ use super::open::{self, Files, Log, OpenFile, Place};
 use super::power::Moves;
 use super::readers::Readers;
 use super::steps::Step;
-use super::{OnCommit, OnOpen, Options, Steps, lock};
-use crate::contract::{Cause, Code, Error, Result};
+use super::{OnCommit, OnOpen, Options, Steps, cursors, lock};
+use crate::contract::{Cause, Code, Durability, Error, Result};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, try_lock, wait};
 
 /// How many events may wait for the background writer.
@@ -33,9 +33,26 @@ pub(crate) struct Tx<'a> {
     /// The time of the transaction, ms since the epoch.
     pub(crate) now: i64,
     pub(super) raised: RefCell<Vec<Raised>>,
+    /// Whether a wake was raised that other handles are to hear of.
+    pub(super) heard: Cell<bool>,
+    /// Whom the last event was told to, as long as no cursor changed but by that.
+    pub(super) told: RefCell<Option<cursors::Known>>,
+    quiet: Cell<bool>,
+    durability: Durability,
 }
 
 impl Tx<'_> {
+    /// Leaves the write-ahead log as it is after this transaction, for who
+    /// checkpoints on a connection of their own, where nobody waits for it.
+    pub(crate) fn leave_log(&self) -> Result<()> {
+        // With `power` SQLite does not decide it anyway.
+        if self.durability == Durability::Power {
+            return Ok(());
+        }
+        self.quiet.set(true);
+        run_pragma(self.conn, "PRAGMA wal_autocheckpoint = 0")
+    }
+
     /// For reading in the transaction what the reading functions of this room read.
     pub(crate) fn conn(&self) -> &Connection {
         self.conn
@@ -53,8 +70,9 @@ pub(super) struct Writer {
     /// The files that are open, for readers, which must not wait for a write.
     current: Mutex<Option<Files>>,
     queue: Mutex<Queue>,
-    /// Told when a group is done, when a task comes, and when writing stops.
-    turned: Condvar,
+    /// Tells the background writer, when it is asleep, of tasks that nobody
+    /// else will carry out, and that writing stops.
+    called: Condvar,
 }
 
 /// Where the writing connection is.
@@ -77,6 +95,8 @@ struct Queue {
     tasks: VecDeque<Box<dyn Task>>,
     /// Whether a thread is at the database.
     leading: bool,
+    /// Whether the background writer waits to be called.
+    asleep: bool,
     /// Events queued that nobody waits for.
     events: usize,
     stopped: bool,
@@ -87,15 +107,125 @@ trait Task: Send {
     /// How many events of the background queue it stands for.
     fn events(&self) -> usize;
     fn run(&mut self, tx: &Tx<'_>) -> Result<()>;
+    /// Whether it may be carried out again after it was undone.
+    fn repeats(&self) -> bool;
     /// Tells of the outcome; a second time does nothing.
     fn finish(&mut self, committed: Result<()>);
+    /// Has whoever waits for it try to lead; false when nobody waits.
+    fn hand_over(&self) -> bool;
 }
 
-struct Work<W, T, D> {
+/// What a task does.
+trait Job<T>: Send {
+    const REPEATS: bool;
+    /// Does it; `None` when that was done and cannot be done again.
+    fn carry_out(&mut self, tx: &Tx<'_>) -> Option<Result<T>>;
+}
+
+struct Once<W>(Option<W>);
+
+impl<T, W: FnOnce(&Tx<'_>) -> Result<T> + Send> Job<T> for Once<W> {
+    const REPEATS: bool = false;
+
+    fn carry_out(&mut self, tx: &Tx<'_>) -> Option<Result<T>> {
+        self.0.take().map(|work| work(tx))
+    }
+}
+
+struct Again<W>(W);
+
+impl<T, W: Fn(&Tx<'_>) -> Result<T> + Send> Job<T> for Again<W> {
+    const REPEATS: bool = true;
+
+    fn carry_out(&mut self, tx: &Tx<'_>) -> Option<Result<T>> {
+        Some((self.0)(tx))
+    }
+}
+
+/// Whom a task tells.
+trait Asker<T>: Send {
+    fn tell(&mut self, outcome: Result<T>);
+    fn hand_over(&self) -> bool;
+}
+
+/// Nobody waits; `done` is told.
+struct Background<D>(Option<D>);
+
+impl<T, D: FnOnce(Result<T>) + Send> Asker<T> for Background<D> {
+    fn tell(&mut self, outcome: Result<T>) {
+        if let Some(done) = self.0.take() {
+            done(outcome);
+        }
+    }
+
+    fn hand_over(&self) -> bool {
+        false
+    }
+}
+
+/// Where a thread waits for its own task alone.
+struct Ticket<T> {
+    said: Mutex<Said<T>>,
+    told: Condvar,
+}
+
+enum Said<T> {
+    /// Nothing yet, and the thread does not wait yet.
+    Coming,
+    /// Nothing yet, and the thread waits.
+    Waiting,
+    /// Nobody leads, so this thread may.
+    Lead,
+    Done(Result<T>),
+}
+
+impl<T> Ticket<T> {
+    fn say(&self, said: Said<T>) {
+        let mut now = lock(&self.said);
+        if matches!(*now, Said::Done(_)) {
+            return;
+        }
+        let before = std::mem::replace(&mut *now, said);
+        drop(now);
+        // Telling costs a system call.
+        if matches!(before, Said::Waiting) {
+            self.told.notify_one();
+        }
+    }
+
+    /// The outcome; `None` when this thread may lead.
+    fn wait(&self) -> Option<Result<T>> {
+        let mut said = lock(&self.said);
+        loop {
+            match std::mem::replace(&mut *said, Said::Coming) {
+                Said::Coming | Said::Waiting => {
+                    *said = Said::Waiting;
+                    said = wait(&self.told, said);
+                }
+                Said::Lead => return None,
+                Said::Done(outcome) => return Some(outcome),
+            }
+        }
+    }
+}
+
+impl<T: Send> Asker<T> for Arc<Ticket<T>> {
+    fn tell(&mut self, outcome: Result<T>) {
+        self.say(Said::Done(outcome));
+    }
+
+    fn hand_over(&self) -> bool {
+        self.say(Said::Lead);
+        true
+    }
+}
+
+struct Work<W, T, A> {
     events: usize,
-    work: Option<W>,
+    work: W,
     value: Option<T>,
-    done: Option<D>,
+    asker: A,
+    told: bool,
 }
 
 /// What a transaction came to that was committed.
@@ -103,33 +233,42 @@ struct Stored {
     /// Each task's own.
     outcomes: Vec<Result<()>>,
     raised: Vec<Raised>,
+    heard: bool,
 }
 
-impl<W, T, D> Task for Work<W, T, D>
+impl<W, T, A> Task for Work<W, T, A>
 where
-    W: FnOnce(&Tx<'_>) -> Result<T> + Send,
+    W: Job<T>,
     T: Send,
-    D: FnOnce(Result<T>) + Send,
+    A: Asker<T>,
 {
     fn events(&self) -> usize {
         self.events
     }
 
     fn run(&mut self, tx: &Tx<'_>) -> Result<()> {
-        if let Some(work) = self.work.take() {
-            self.value = Some(work(tx)?);
+        if let Some(value) = self.work.carry_out(tx) {
+            self.value = Some(value?);
         }
         Ok(())
     }
 
+    fn repeats(&self) -> bool {
+        W::REPEATS
+    }
+
     fn finish(&mut self, committed: Result<()>) {
-        let value = self.value.take();
-        if let Some(done) = self.done.take() {
-            done(
-                committed
-                    .and_then(|()| value.ok_or_else(|| internal("a write was not carried out"))),
-            );
+        if std::mem::replace(&mut self.told, true) {
+            return;
         }
+        let value = self.value.take();
+        self.asker.tell(
+            committed.and_then(|()| value.ok_or_else(|| internal("a write was not carried out"))),
+        );
+    }
+
+    fn hand_over(&self) -> bool {
+        self.asker.hand_over()
     }
 }
 
@@ -151,7 +290,7 @@ impl Writer {
             file: Mutex::default(),
             current: Mutex::new(None),
             queue: Mutex::default(),
-            turned: Condvar::new(),
+            called: Condvar::new(),
         };
         writer.reopen(&mut lock(&writer.file))?;
         // What is removed later is not made anew behind the host's back.
@@ -164,28 +303,53 @@ impl Writer {
         &self,
         work: impl FnOnce(&Tx<'_>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let answer = Arc::new(Mutex::new(None));
-        let put = Arc::clone(&answer);
+        self.carry_out(Once(Some(work)))
+    }
+
+    /// As [`Writer::write`], for work that can be undone and done again, which
+    /// costs less among others.
+    pub(super) fn write_repeatable<T: Send + 'static>(
+        &self,
+        work: impl Fn(&Tx<'_>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.carry_out(Again(work))
+    }
+
+    fn carry_out<T: Send + 'static>(&self, work: impl Job<T> + 'static) -> Result<T> {
+        let ticket = Arc::new(Ticket {
+            said: Mutex::new(Said::Coming),
+            told: Condvar::new(),
+        });
         let task = Work {
             events: 0,
-            work: Some(work),
+            work,
             value: None,
-            done: Some(move |outcome| *lock(&put) = Some(outcome)),
+            asker: Arc::clone(&ticket),
+            told: false,
         };
-        let mut queue = lock(&self.queue);
-        if queue.stopped {
-            return Err(Error::closed());
-        }
-        queue.tasks.push_back(Box::new(task));
-        loop {
-            if let Some(outcome) = lock(&answer).take() {
-                return outcome;
+        {
+            let mut queue = lock(&self.queue);
+            if queue.stopped {
+                return Err(Error::closed());
             }
-            queue = if queue.leading {
-                wait(&self.turned, queue)
-            } else {
-                self.lead(queue)
-            };
+            queue.tasks.push_back(Box::new(task));
+            self.try_to_lead(queue);
+        }
+        loop {
+            match ticket.wait() {
+                Some(outcome) => return outcome,
+                // More may be queued before it than one group holds, and who
+                // came in between may lead already.
+                None => self.try_to_lead(lock(&self.queue)),
+            }
+        }
+    }
+
+    /// Leads if nobody does and something is queued.
+    fn try_to_lead(&self, mut queue: MutexGuard<'_, Queue>) {
+        if !queue.leading && !queue.tasks.is_empty() {
+            queue.leading = true;
+            self.lead(queue);
         }
     }
 
@@ -193,9 +357,16 @@ impl Writer {
     pub(super) fn queue(
         &self,
         events: usize,
-        work: impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static,
+        work: impl Fn(&Tx<'_>) -> Result<()> + Send + 'static,
         done: impl FnOnce(Result<()>) + Send + 'static,
     ) -> Result<bool> {
+        let task = Box::new(Work {
+            events,
+            work: Again(work),
+            value: None,
+            asker: Background(Some(done)),
+            told: false,
+        });
         let mut queue = lock(&self.queue);
         if queue.stopped {
             return Err(Error::closed());
@@ -204,14 +375,13 @@ impl Writer {
             return Ok(false);
         }
         queue.events += events;
-        queue.tasks.push_back(Box::new(Work {
-            events,
-            work: Some(work),
-            value: None,
-            done: Some(done),
-        }));
+        queue.tasks.push_back(task);
+        // Who leads looks for more when it is done.
+        let call = !queue.leading && std::mem::take(&mut queue.asleep);
         drop(queue);
-        self.turned.notify_all();
+        if call {
+            self.called.notify_one();
+        }
         Ok(true)
     }
 
@@ -224,18 +394,22 @@ impl Writer {
         let mut queue = lock(&self.queue);
         loop {
             if !queue.tasks.is_empty() && !queue.leading {
-                queue = self.lead(queue);
+                queue.leading = true;
+                self.lead(queue);
+                queue = lock(&self.queue);
             } else if queue.stopped && queue.tasks.is_empty() && !queue.leading {
                 return;
             } else {
-                queue = wait(&self.turned, queue);
+                queue.asleep = true;
+                queue = wait(&self.called, queue);
+                queue.asleep = false;
             }
         }
     }
 
     pub(super) fn stop(&self) {
         lock(&self.queue).stopped = true;
-        self.turned.notify_all();
+        self.called.notify_one();
     }
 
     pub(super) fn close(&self) {
@@ -292,35 +466,44 @@ impl Writer {
     /// Carries out one group and tells everybody whose task was in it. A panic
     /// on the way ends the step it came in, and never the leading: nobody is
     /// left waiting, and what was stored by then is told as stored.
-    fn lead<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+    fn lead(&self, mut queue: MutexGuard<'_, Queue>) {
         let count = queue.tasks.len().min(GROUP);
         let mut group: Vec<_> = queue.tasks.drain(..count).collect();
         let behind = queue.tasks.len();
-        queue.leading = true;
         drop(queue);
         let mut stored = None;
         let carried_out = guarded("writing", || {
             self.steps().reach(Step::Led);
             self.transact(&mut group, &mut stored)
         });
-        let (outcomes, raised) = match (stored, carried_out) {
-            (Some(Stored { outcomes, raised }), _) => (outcomes, raised),
+        let undone = |error, count| Stored {
+            outcomes: vec![Err(error); count],
+            raised: Vec::new(),
+            heard: false,
+        };
+        let stored = match (stored, carried_out) {
+            (Some(stored), _) => stored,
             (None, Some(Err(error))) => {
                 if error.code == Code::Busy {
                     // Whoever is behind them waited as long, and is not to wait once more.
                     group.extend(lock(&self.queue).tasks.drain(..behind));
                 }
-                (vec![Err(error); group.len()], Vec::new())
+                undone(error, group.len())
             }
             (None, _) => {
                 guarded("undoing", || self.roll_back());
-                let undone = internal("the transaction was undone after a fault of the library");
-                (vec![Err(undone); count], Vec::new())
+                undone(
+                    internal("the transaction was undone after a fault of the library"),
+                    count,
+                )
             }
         };
         // Still leading: wakes are handed on in the order of their numbers.
-        self.hand_on(raised);
-        for (task, outcome) in group.iter_mut().zip(outcomes) {
+        self.hand_on(stored.raised, stored.heard);
+        guarded("leaving", || self.steps().reach(Step::Leave));
+        self.end_leading(group.iter().map(|task| task.events()).sum());
+        // The next group is under way meanwhile.
+        for (task, outcome) in group.iter_mut().zip(stored.outcomes) {
             let told = guarded("telling of a write", || {
                 self.steps().reach(Step::Finish);
                 task.finish(outcome.clone());
@@ -330,13 +513,24 @@ impl Writer {
                 guarded("telling of a write again", || task.finish(outcome));
             }
         }
-        guarded("leaving", || self.steps().reach(Step::Leave));
-        let events: usize = group.iter().map(|task| task.events()).sum();
+    }
+
+    /// Ends the leading. The next to come leads, so that nothing waits for a
+    /// thread to wake; who waits for the first task is told in any case, or the
+    /// background writer when nobody waits for any.
+    fn end_leading(&self, events: usize) {
         let mut queue = lock(&self.queue);
-        queue.leading = false;
         queue.events -= events;
-        self.turned.notify_all();
-        queue
+        queue.leading = false;
+        if queue.tasks.iter().any(|task| task.hand_over()) {
+            return;
+        }
+        let call = queue.stopped || !queue.tasks.is_empty();
+        let call = call && std::mem::take(&mut queue.asleep);
+        drop(queue);
+        if call {
+            self.called.notify_one();
+        }
     }
 
     /// One transaction for the group; what it comes to is in `stored` as soon
@@ -353,19 +547,33 @@ impl Writer {
             self.health.note(None, checked)
         };
         sound()?;
-        let done = in_transaction(conn, &self.options, |tx| {
-            let outcomes = self.run(tx, group)?;
-            // Somebody may have seen damage meanwhile.
-            sound()?;
-            Ok(outcomes)
-        });
+        let repeats = group.len() > 1 && group.iter().all(|task| task.repeats());
+        let mut carry_out = |together| {
+            in_transaction(conn, &self.options, |tx| {
+                let outcomes = self.run(tx, group, together)?;
+                // Somebody may have seen damage meanwhile.
+                sound()?;
+                Ok(outcomes)
+            })
+        };
+        let done = match carry_out(true) {
+            // One of them failed, which must leave the others' work as it is.
+            Err(error) if repeats && error.code != Code::Busy && error.cause != Cause::Damage => {
+                carry_out(false)
+            }
+            done => done,
+        };
         let told = |error| explain(error, Some(conn), &self.options.path);
-        let (outcomes, raised) = self.health.note(Some(files), done.map_err(told))?;
+        let (outcomes, (raised, heard)) = self.health.note(Some(files), done.map_err(told))?;
         let outcomes = outcomes
             .into_iter()
             .map(|outcome| self.health.note(Some(files), outcome.map_err(told)))
             .collect();
-        *stored = Some(Stored { outcomes, raised });
+        *stored = Some(Stored {
+            outcomes,
+            raised,
+            heard,
+        });
         self.steps().reach(Step::Committed);
         slot.file()?.mend();
         Ok(())
@@ -377,17 +585,17 @@ impl Writer {
         slot.open.as_ref()?.moves.clone()
     }
 
-    fn hand_on(&self, raised: Vec<Raised>) {
+    fn hand_on(&self, raised: Vec<Raised>, heard: bool) {
         if raised.is_empty() {
             return;
         }
         let handed_on = guarded("handing on wakes", || {
             self.steps().reach(Step::HandOn);
-            (self.on_commit)(raised);
+            (self.on_commit)(raised, heard);
             self.steps().reach(Step::HandedOn);
         });
         if handed_on.is_none() {
-            guarded("having wakes read", || (self.on_commit)(Vec::new()));
+            guarded("having wakes read", || (self.on_commit)(Vec::new(), true));
         }
     }
 
@@ -395,17 +603,25 @@ impl Writer {
         &self.options.steps
     }
 
-    fn run(&self, tx: &Tx<'_>, group: &mut [Box<dyn Task>]) -> Result<Vec<Result<()>>> {
+    /// Carries out the tasks. `together` those that can be repeated are not kept
+    /// apart: when one fails all are undone, and carried out again one by one.
+    fn run(
+        &self,
+        tx: &Tx<'_>,
+        group: &mut [Box<dyn Task>],
+        together: bool,
+    ) -> Result<Vec<Result<()>>> {
         // Alone, a task's failure ends the transaction; among others it must
         // leave theirs as they were.
-        if let [only] = group {
-            only.run(tx)?;
-            self.steps().reach(Step::Done);
-            return Ok(vec![Ok(())]);
-        }
+        let alone = group.len() == 1;
+        let together = alone || together && group.iter().all(|task| task.repeats());
         let mut outcomes = Vec::with_capacity(group.len());
         for task in group {
-            let outcome = in_savepoint(tx, |tx| task.run(tx))?;
+            let outcome = if together {
+                Ok(task.run(tx)?)
+            } else {
+                in_savepoint(tx, |tx| task.run(tx))?
+            };
             self.steps().reach(Step::Done);
             match outcome {
                 // Into a damaged file nothing of the others is written either.
@@ -494,11 +710,16 @@ impl Writer {
     }
 
     fn roll_back(&self) {
-        if let Some(open) = &lock(&self.file).open
-            && !open.conn.is_autocommit()
+        let slot = lock(&self.file);
+        let Some(open) = &slot.open else { return };
+        if !open.conn.is_autocommit()
             && let Err(error) = open.conn.execute_batch("ROLLBACK")
         {
             log::error!(target: "store", "a rollback failed: {error}");
+        }
+        if self.options.durability == Durability::Process {
+            // The task may have ended before it could.
+            let _ = run_pragma(&open.conn, CHECKPOINTS);
         }
     }
 }
@@ -507,13 +728,17 @@ fn in_transaction<T>(
     conn: &Connection,
     options: &Options,
     work: impl FnOnce(&Tx<'_>) -> Result<T>,
-) -> Result<(T, Vec<Raised>)> {
+) -> Result<(T, (Vec<Raised>, bool))> {
     options.steps.reach(Step::Begin);
     run(conn, "BEGIN IMMEDIATE")?;
     let tx = Tx {
         conn,
         now: options.clock.now_ms(),
         raised: RefCell::default(),
+        heard: Cell::new(false),
+        told: RefCell::default(),
+        quiet: Cell::new(false),
+        durability: options.durability,
     };
     options.steps.reach(Step::Begun);
     let outcome = work(&tx).and_then(|value| {
@@ -523,7 +748,18 @@ fn in_transaction<T>(
     if outcome.is_err() && !conn.is_autocommit() {
         run(conn, "ROLLBACK")?;
     }
-    Ok((outcome?, tx.raised.into_inner()))
+    if tx.quiet.get() {
+        run_pragma(conn, CHECKPOINTS)?;
+    }
+    Ok((outcome?, (tx.raised.into_inner(), tx.heard.get())))
+}
+
+/// SQLite's own: when the log has 1,000 pages.
+const CHECKPOINTS: &str = "PRAGMA wal_autocheckpoint = 1000";
+
+/// Sets what a pragma sets; what it answers is of no interest.
+fn run_pragma(conn: &Connection, sql: &str) -> Result<()> {
+    conn.query_row(sql, [], |_| Ok(())).map_err(fault)
 }
 
 fn in_savepoint(tx: &Tx<'_>, work: impl FnOnce(&Tx<'_>) -> Result<()>) -> Result<Result<()>> {
@@ -533,6 +769,7 @@ fn in_savepoint(tx: &Tx<'_>, work: impl FnOnce(&Tx<'_>) -> Result<()>) -> Result
     if outcome.is_err() {
         // A full disk can have undone the whole transaction; then this fails too.
         run(tx.conn, "ROLLBACK TO task")?;
+        tx.told.take();
         tx.raised.borrow_mut().truncate(raised);
     }
     run(tx.conn, "RELEASE task")?;
@@ -574,7 +811,7 @@ mod tests {
     use std::time::Duration;
 
     fn writer(folder: &tempfile::TempDir) -> Arc<Writer> {
-        open(folder, Steps::default(), Box::new(|_| ()))
+        open(folder, Steps::default(), Box::new(|_, _| ()))
     }
 
     /// Opens a writer with a table of numbers.
@@ -610,7 +847,7 @@ mod tests {
         Arc::new(writer)
     }
 
-    pub(super) fn insert(n: i64) -> impl FnOnce(&Tx<'_>) -> Result<()> + Send + 'static {
+    pub(super) fn insert(n: i64) -> impl Fn(&Tx<'_>) -> Result<()> + Send + 'static {
         move |tx| {
             tx.conn
                 .execute("INSERT INTO t VALUES (?1)", [n])

@@ -6,6 +6,7 @@
 //! was not touched. What is longer than a slice is read in turn with the others.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,9 +22,9 @@ use crate::files::{self, Group, Hint, Subscription};
 use crate::key::Session;
 use crate::store::links::{self, LinkRow};
 
-/// How long hints are gathered before they are followed: a program writes its
-/// rows in bursts.
-const GATHER: Duration = Duration::from_millis(10);
+/// The shortest time between two rounds that hints lead to: a program writes its
+/// rows in bursts, and the first of them is followed at once.
+const GATHER: Duration = Duration::from_millis(2);
 
 /// When a round that failed is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -33,6 +34,12 @@ const FAILURES: usize = 8;
 
 /// So many files are open at most.
 const OPEN: usize = 8;
+
+/// How long what a host's own calls lead to is gathered.
+const CALLS: Duration = Duration::from_millis(10);
+
+/// When more links than that changed they are listed rather than asked for one by one.
+const AT_ONCE: usize = 64;
 
 /// So many hints wait at most; beyond that everything is looked at.
 const HINTS: usize = 4_096;
@@ -90,8 +97,10 @@ pub(crate) struct Monitor {
     mailbox: Mailbox,
     told: Receiver<Told>,
     links: HashMap<i64, Linked>,
-    /// The links by the paths their sources are seen under.
-    by_path: HashMap<PathBuf, Vec<i64>>,
+    /// The links by the paths their sources are seen under, of which a hash is
+    /// enough: who is looked at in vain is not the worse for it.
+    by_path: HashMap<u64, Vec<i64>>,
+    hasher: RandomState,
     folders: HashMap<PathBuf, Watched>,
     stores: HashMap<PathBuf, Kept>,
     due: Due,
@@ -131,13 +140,20 @@ impl Kept {
 }
 
 struct Linked {
-    /// As it was when the links were last listed.
+    /// As it was when the links were last listed, but for what nobody asks for
+    /// here: there may be many.
     row: LinkRow,
-    source: PathBuf,
-    /// What its source is called in file events.
-    paths: Vec<PathBuf>,
+    /// The hashes of what its source is called in file events.
+    paths: Vec<u64>,
     /// Whose events can tell of it.
     folders: Vec<PathBuf>,
+}
+
+impl Linked {
+    fn source(&self) -> &Path {
+        // Links without one are not listed.
+        self.row.source.as_deref().unwrap_or(Path::new(""))
+    }
 }
 
 struct Watched {
@@ -187,6 +203,7 @@ impl Monitor {
             told,
             links: HashMap::new(),
             by_path: HashMap::new(),
+            hasher: RandomState::new(),
             folders: HashMap::new(),
             stores: HashMap::new(),
             due: Due::default(),
@@ -198,6 +215,7 @@ impl Monitor {
     /// Watches until the handle closes.
     pub(crate) fn run(mut self) {
         let mut next_round = Instant::now() + self.settings.initial_delay;
+        let mut gathered = Instant::now();
         self.refresh();
         while !self.room.is_stopped() {
             // What a busy round left over goes on at once.
@@ -209,8 +227,7 @@ impl Monitor {
             };
             match self.told.recv_deadline(wait) {
                 Ok(told) => {
-                    self.take(told);
-                    self.gather();
+                    self.gather(told, gathered);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -236,14 +253,22 @@ impl Monitor {
                 next_round = next_round.min(Instant::now() + TRY_AGAIN);
                 log::warn!(target: "upstream", "{} sessions are looked at again later: {error}", self.catalog.as_str());
             }
+            gathered = Instant::now() + GATHER;
         }
     }
 
-    /// Takes in the hints that come close together.
-    fn gather(&mut self) {
-        let end = Instant::now() + GATHER;
-        while let Ok(told) = self.told.recv_deadline(end) {
+    /// Takes in a hint and those that come close to it: a file's at `soon`
+    /// already, what a host's own call leads to after a while, since its next
+    /// call may be to look for itself.
+    fn gather(&mut self, first: Told, soon: Instant) {
+        let mut end = Instant::now() + CALLS;
+        let mut next = Ok(first);
+        while let Ok(told) = next {
+            if matches!(told, Told::File(_)) {
+                end = end.min(soon);
+            }
             self.take(told);
+            next = self.told.recv_deadline(end);
         }
         self.take_waiting();
     }
@@ -280,14 +305,17 @@ impl Monitor {
             // under its number too. The next round watches it anew.
             watched.subscription = None;
         }
-        if let Some(ids) = self.by_path.get(path) {
+        if let Some(ids) = self.by_path.get(&self.hasher.hash_one(path)) {
             ids.iter().for_each(|id| self.due.add(*id));
             return;
         }
         if self.catalog == Catalog::Opencode {
             for (source, kept) in &self.stores {
                 if kept.store.concerns(path) {
-                    let of_store = self.links.iter().filter(|(_, link)| link.source == *source);
+                    let of_store = self
+                        .links
+                        .iter()
+                        .filter(|(_, link)| link.source() == source);
                     of_store.for_each(|(id, _)| self.due.add(*id));
                 }
             }
@@ -313,11 +341,11 @@ impl Monitor {
             let mut moved = HashSet::new();
             for (source, kept) in &mut self.stores {
                 if kept.is_moved() {
-                    moved.insert(source);
+                    moved.insert(source.as_path());
                 }
             }
             let links = self.links.iter();
-            let of_moved = links.filter(|(_, link)| moved.contains(&link.source));
+            let of_moved = links.filter(|(_, link)| moved.contains(link.source()));
             of_moved.for_each(|(id, _)| self.due.add(*id));
             return;
         }
@@ -334,19 +362,10 @@ impl Monitor {
 
     /// Reads the list of links anew; forgets those that are gone.
     fn refresh(&mut self) {
-        let rows = match self.rows(false) {
-            Ok(rows) => rows,
-            Err(error) => {
-                log::debug!(target: "upstream", "the links cannot be listed now: {error}");
-                return;
-            }
-        };
-        let mut gone: HashSet<i64> = self.links.keys().copied().collect();
-        for row in rows {
-            gone.remove(&row.id);
-            self.learn(row);
+        if let Err(error) = self.learn_changed() {
+            log::debug!(target: "upstream", "the links cannot be listed now: {error}");
+            return;
         }
-        gone.into_iter().for_each(|id| self.forget(id));
         let used: HashSet<&PathBuf> = self.links.values().flat_map(|link| &link.folders).collect();
         // A folder that came again, or was refused before, is tried anew.
         self.folders.retain(|path, watched| {
@@ -354,6 +373,41 @@ impl Monitor {
         });
         let used: Vec<PathBuf> = used.into_iter().cloned().collect();
         self.watch(&used);
+    }
+
+    /// Takes in the links that changed since they were taken in.
+    fn learn_changed(&mut self) -> Result<()> {
+        let catalog = self.catalog;
+        let now = self
+            .room
+            .store
+            .look(|conn| links::revisions(conn, catalog))?;
+        let gone = self.links.keys().filter(|id| !now.contains_key(*id));
+        let gone: Vec<i64> = gone.copied().collect();
+        gone.into_iter().for_each(|id| self.forget(id));
+        let is_new = |links: &HashMap<i64, Linked>, id: i64, revision: i64| {
+            links
+                .get(&id)
+                .is_none_or(|known| known.row.revision != revision)
+        };
+        let changed = now
+            .iter()
+            .filter(|(id, now)| is_new(&self.links, **id, **now));
+        let changed: Vec<i64> = changed.map(|(id, _)| *id).collect();
+        if changed.len() > AT_ONCE {
+            for row in self.rows(false)? {
+                if is_new(&self.links, row.id, row.revision) {
+                    self.learn(row);
+                }
+            }
+        } else {
+            for id in changed {
+                if let Some(row) = self.link(id)? {
+                    self.learn(row);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Takes in a link as it is now.
@@ -387,7 +441,6 @@ impl Monitor {
                 row.id,
                 Linked {
                     row,
-                    source,
                     paths: Vec::new(),
                     folders,
                 },
@@ -395,10 +448,12 @@ impl Monitor {
             return;
         }
         row.progress.state = None;
+        row.adopted_source = None;
+        row.host = String::new();
         if let Some(known) = self
             .links
             .get_mut(&row.id)
-            .filter(|known| known.source == source)
+            .filter(|known| known.source() == source)
         {
             known.row = row;
             return;
@@ -407,18 +462,19 @@ impl Monitor {
         // Events name a file by the folder that is watched, be it behind a link or not.
         let mut paths = vec![source.clone()];
         paths.extend(source.canonicalize().ok().filter(|real| *real != source));
-        for path in &paths {
-            self.by_path.entry(path.clone()).or_default().push(row.id);
-        }
         let folders = paths
             .iter()
             .filter_map(|path| path.parent().map(Path::to_owned))
             .collect();
+        let hash = |path: &PathBuf| self.hasher.hash_one(path.as_path());
+        let paths: Vec<u64> = paths.iter().map(hash).collect();
+        for path in &paths {
+            self.by_path.entry(*path).or_default().push(row.id);
+        }
         self.links.insert(
             row.id,
             Linked {
                 row,
-                source,
                 paths,
                 folders,
             },
@@ -429,18 +485,21 @@ impl Monitor {
         let Some(link) = self.links.remove(&id) else {
             return;
         };
-        for path in link.paths {
-            if let Some(ids) = self.by_path.get_mut(&path) {
+        for path in &link.paths {
+            if let Some(ids) = self.by_path.get_mut(path) {
                 ids.retain(|known| *known != id);
                 if ids.is_empty() {
-                    self.by_path.remove(&path);
+                    self.by_path.remove(path);
                 }
             }
         }
         if self.catalog == Catalog::Opencode
-            && !self.links.values().any(|other| other.source == link.source)
+            && !self
+                .links
+                .values()
+                .any(|other| other.source() == link.source())
         {
-            self.stores.remove(&link.source);
+            self.stores.remove(link.source());
         }
     }
 
@@ -613,7 +672,7 @@ impl Monitor {
                 // It was not there before, or is of the other kind now.
                 _ => Kept::new(&source),
             };
-            let of_store = self.links.values().filter(|link| link.source == source);
+            let of_store = self.links.values().filter(|link| link.source() == source);
             let all = links.len() == of_store.count();
             let asked: Vec<i64> = links.iter().map(|link| link.id).collect();
             // Asked before the looking: what is written meanwhile is a move.

@@ -165,6 +165,11 @@ impl Store {
         })
     }
 
+    /// Whether it is of the kind that is at `source` now.
+    pub fn fits(&self, source: &Path) -> bool {
+        matches!(self.0, Kind::Tree(_)) == source.is_dir()
+    }
+
     /// The state of what is stored: when it is the same as before, nothing was
     /// written since. `None` for a store of files, which tells nothing at that cost.
     pub fn state(&mut self) -> Result<Option<State>> {

@@ -2,7 +2,7 @@
 //! the agents' homes, and the sign to stop.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -28,7 +28,13 @@ pub(crate) struct Room {
     monitors: Mutex<Vec<Mailbox>>,
     stats: Mutex<BTreeMap<Catalog, CatalogStats>>,
     warned: AtomicBool,
+    /// The stores of OpenCode that the last scans looked at: what is known of
+    /// one makes the next look cheap.
+    stores: Mutex<BTreeMap<PathBuf, opencode::Store>>,
 }
+
+/// So many stores are kept open for scans.
+const KEPT_STORES: usize = 4;
 
 /// What the background did for a catalog.
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,6 +62,7 @@ impl Room {
             monitors: Mutex::default(),
             stats: Mutex::default(),
             warned: AtomicBool::new(false),
+            stores: Mutex::default(),
         }
     }
 
@@ -102,6 +109,21 @@ impl Room {
     /// Has a monitor told of what concerns it.
     pub(super) fn add_monitor(&self, monitor: Mailbox) {
         lock(&self.monitors).push(monitor);
+    }
+
+    /// The store at `source`, with what is known of it if it was kept.
+    pub(super) fn store_of(&self, source: &Path) -> opencode::Store {
+        let kept = lock(&self.stores).remove(source);
+        kept.filter(|store| store.fits(source))
+            .unwrap_or_else(|| opencode::Store::new(source))
+    }
+
+    /// Keeps a store for the next scan.
+    pub(super) fn keep_store(&self, source: PathBuf, store: opencode::Store) {
+        let mut stores = lock(&self.stores);
+        if !self.is_stopped() && (stores.len() < KEPT_STORES || stores.contains_key(&source)) {
+            stores.insert(source, store);
+        }
     }
 
     /// Ends every reading, and lets the monitor's threads end.

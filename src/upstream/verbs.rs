@@ -369,10 +369,11 @@ fn pass_over(room: &Room, rows: Vec<LinkRow>, purpose: Purpose) -> Result<Vec<Ou
         }
     }
     for (source, rows) in stores {
-        let mut store = opencode::Store::new(&source);
+        let mut store = room.store_of(&source);
         pass::whole_store(room, &mut store, rows, purpose, |outcome| {
             outcomes.push(outcome)
         })?;
+        room.keep_store(source, store);
     }
     outcomes.sort_by(|one, other| {
         (&one.session_key, &one.agent_id).cmp(&(&other.session_key, &other.agent_id))

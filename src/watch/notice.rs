@@ -1,7 +1,5 @@
 //! Notices: read from the cursors, acknowledged on them.
 
-use std::fmt::Write;
-
 use rusqlite::Connection;
 
 use super::cursor::{Input, step};
@@ -159,16 +157,16 @@ fn quoted(key: &str) -> String {
 }
 
 fn context_key(target: &Session) -> String {
-    let mut key = "session-state:".to_owned();
-    let of_bare = format!("{}:{}", target.agent, target.key);
-    let named = if target.is_qualified() {
-        &target.key
-    } else {
-        &of_bare
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut key = String::with_capacity(14 + 2 * (target.agent.len() + 1 + target.key.len()));
+    key.push_str("session-state:");
+    let (agent, colon) = match target.is_qualified() {
+        true => ("", ""),
+        false => (target.agent.as_str(), ":"),
     };
-    for byte in named.bytes() {
-        // Writing to a String cannot fail.
-        let _ = write!(key, "{byte:02x}");
+    for byte in [agent, colon, &target.key].into_iter().flat_map(str::bytes) {
+        key.push(DIGITS[usize::from(byte >> 4)] as char);
+        key.push(DIGITS[usize::from(byte & 15)] as char);
     }
     key
 }

@@ -71,6 +71,9 @@ pub(crate) fn announce(
     actor_id: Option<&str>,
     named: &[String],
 ) -> Result<()> {
+    if named.is_empty() {
+        return announce_to_registered(tx, session, sequence, kind, actor_id);
+    }
     let mut unseen: HashSet<&str> = named.iter().map(String::as_str).collect();
     let input = |watcher: &str, named: bool| match kind {
         Kind::ChildSpawned if named => Input::Seed { sequence },
@@ -95,19 +98,60 @@ pub(crate) fn announce(
     Ok(())
 }
 
-/// Opens each pending notice up to its newest change, as the opening of a database does.
-pub(crate) fn sweep(tx: &Tx<'_>) -> Result<()> {
-    for row in cursors::behind(tx.conn())? {
-        let next = step(Some(row.cursor), Input::Opened);
-        apply(
-            tx,
-            &row.watcher.clone(),
-            &row.target.clone(),
-            Some(row),
-            next,
-        )?;
+/// So many cursors are looked at one by one; more are moved by one statement.
+const FEW: usize = 3;
+
+/// As [`announce`], for an event that names nobody: what the machine does to
+/// every cursor with an open notice is to move `material`.
+fn announce_to_registered(
+    tx: &Tx<'_>,
+    session: &Session,
+    sequence: u64,
+    kind: Kind,
+    actor_id: Option<&str>,
+) -> Result<()> {
+    let told = cursors::Told {
+        target: session,
+        kind,
+        but: actor_id,
+    };
+    if let Some(ids) = cursors::known_told(tx, &told) {
+        return ids
+            .into_iter()
+            .try_for_each(|id| cursors::update_material(tx, id, sequence));
+    }
+    let some = cursors::some_told(tx.conn(), &told, FEW + 1)?;
+    if some.len() > FEW {
+        cursors::advance_open(tx, &told, sequence)?;
+    } else {
+        for (id, pending) in &some {
+            if *pending {
+                cursors::update_material(tx, *id, sequence)?;
+            }
+        }
+        if some.iter().all(|(_, pending)| *pending) {
+            let ids = some.into_iter().map(|(id, _)| id).collect();
+            cursors::know_told(tx, &told, ids);
+            return Ok(());
+        }
+    }
+    for row in cursors::without_notice(tx.conn(), &told)? {
+        let event = Input::Event {
+            sequence,
+            kind,
+            own: false,
+            named: false,
+        };
+        let next = step(Some(row.cursor), event);
+        apply(tx, &row.watcher.clone(), session, Some(row), next)?;
     }
     Ok(())
+}
+
+/// Opens each pending notice up to its newest change, as the opening of a database does.
+pub(crate) fn sweep(tx: &Tx<'_>) -> Result<()> {
+    // What the machine does at `Input::Opened`, to all at once.
+    cursors::open_behind(tx)
 }
 
 pub(crate) fn watch(request: Watch) -> Result<impl FnOnce(&Tx<'_>) -> Result<WatchReply>> {
@@ -236,4 +280,131 @@ pub(crate) fn session_deleted(tx: &Tx<'_>, session: &Session) -> Result<usize> {
         gone += cursors::delete_watcher(tx, &session.key)?;
     }
     Ok(gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::Durability;
+    use crate::store::cursors::Cursor;
+    use crate::store::{Clock, Options, Steps, Store};
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    fn store(folder: &tempfile::TempDir) -> Store {
+        let options = Options {
+            path: folder.path().join("a.db"),
+            create: true,
+            read_only: false,
+            durability: Durability::Process,
+            busy_timeout: Duration::from_secs(5),
+            clock: Clock::default(),
+            steps: Steps::default(),
+        };
+        Store::open(options, Box::new(|_| Ok(())), Box::new(|_, _| ())).unwrap()
+    }
+
+    fn watcher(n: usize) -> String {
+        // Every other one is never woken.
+        let sub = if n.is_multiple_of(2) { "" } else { "subagent:" };
+        format!("agent:main:{sub}{n}")
+    }
+
+    fn any_cursor() -> impl Strategy<Value = Cursor> {
+        let ambient = prop::sample::select(vec![Provenance::Explicit, Provenance::AmbientGroup]);
+        let kinds = prop::sample::select(vec![
+            KindSet::NOTIFYING,
+            KindSet::of(&[Kind::GoalChanged]),
+            KindSet::of(&Kind::ALL),
+        ]);
+        (0..3_u64, 0..3_u64, 0..3_u64, ambient, kinds).prop_map(
+            |(last_seen, open, behind, provenance, kinds)| Cursor {
+                last_seen,
+                notified: last_seen + open,
+                material: last_seen + open + if open > 0 { behind } else { 0 },
+                provenance,
+                kinds,
+            },
+        )
+    }
+
+    fn cursors_of(tx: &Tx<'_>, target: &Session) -> Result<Vec<(String, Cursor)>> {
+        let mut rows: Vec<_> = cursors::of_target(tx.conn(), target)?
+            .into_iter()
+            .map(|row| (row.watcher, row.cursor))
+            .collect();
+        rows.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(rows)
+    }
+
+    fn make(tx: &Tx<'_>, target: &Session, made: &[Cursor]) -> Result<()> {
+        for (n, cursor) in made.iter().enumerate() {
+            cursors::insert(tx, &watcher(n), target, cursor, 0, 0)?;
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// What statements do to many cursors is what the machine does to each.
+        #[test]
+        fn the_registered_are_told_by_the_machine_s_rules(
+            made in prop::collection::vec(any_cursor(), 0..8),
+            kind in prop::sample::select(Kind::ALL.to_vec()),
+            actor in prop::option::of(0..8_usize),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let store = store(&folder);
+            let target = Session::of("agent:main:subagent:child", None).unwrap();
+            let actor = actor.map(watcher);
+            let mut wakes = 0;
+            let mut expected: Vec<_> = made
+                .iter()
+                .enumerate()
+                .map(|(n, cursor)| {
+                    let own = actor.as_deref() == Some(&watcher(n));
+                    let input = Input::Event { sequence: 100, kind, own, named: false };
+                    let next = step(Some(*cursor), input);
+                    wakes += usize::from(next.wake && !key::is_subagent(&watcher(n)));
+                    (watcher(n), next.cursor.unwrap())
+                })
+                .collect();
+            expected.sort_by(|a, b| a.0.cmp(&b.0));
+            let (found, raised) = store
+                .write(move |tx| {
+                    make(tx, &target, &made)?;
+                    let before = offers::last_wake(tx.conn())?;
+                    announce(tx, &target, 100, kind, actor.as_deref(), &[])?;
+                    let raised = offers::last_wake(tx.conn())? - before;
+                    Ok((cursors_of(tx, &target)?, raised as usize))
+                })
+                .unwrap();
+            prop_assert_eq!(found, expected);
+            prop_assert_eq!(raised, wakes);
+        }
+
+        #[test]
+        fn opening_does_to_all_cursors_what_the_machine_does_to_each(
+            made in prop::collection::vec(any_cursor(), 0..8),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let store = store(&folder);
+            let target = Session::of("agent:main:subagent:child", None).unwrap();
+            let mut expected: Vec<_> = made
+                .iter()
+                .enumerate()
+                .map(|(n, cursor)| (watcher(n), step(Some(*cursor), Input::Opened).cursor.unwrap()))
+                .collect();
+            expected.sort_by(|a, b| a.0.cmp(&b.0));
+            let found = store
+                .write(move |tx| {
+                    make(tx, &target, &made)?;
+                    sweep(tx)?;
+                    cursors_of(tx, &target)
+                })
+                .unwrap();
+            prop_assert_eq!(found, expected);
+        }
+    }
 }

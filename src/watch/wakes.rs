@@ -92,19 +92,30 @@ impl Wakes {
         let known = offers::last_wake(tx.conn())?;
         let mut offered = Vec::new();
         let mut withheld = Vec::new();
+        let mut all = true;
         for row in cursors::woken_after(tx.conn(), 0)? {
-            if row.opened_at < cutoff || !self.wants(&row.watcher) {
+            if !self.wants(&row.watcher) {
+                continue;
+            }
+            if row.opened_at < cutoff {
+                all = false;
                 continue;
             }
             let holders = holders(tx, &others, row.wake, &row.watcher)?;
             if holders.is_empty() {
-                offers::add_offer(tx, alive.id, row.wake)?;
-                offered.push(row.into());
+                offered.push(Raised::from(row));
             } else {
                 withheld.push(Withheld {
                     wake: row.into(),
                     holders,
                 });
+            }
+        }
+        if all && withheld.is_empty() {
+            offers::add_all_offers(tx, alive.id)?;
+        } else {
+            for wake in &offered {
+                offers::add_offer(tx, alive.id, wake.number)?;
             }
         }
         *lock(&self.poke) = Some(beside(&self.database, "wake")?);
@@ -121,10 +132,11 @@ impl Wakes {
         beside_path(&self.database, "wake")
     }
 
-    /// Queues what a transaction of this handle raised, and pokes the others;
+    /// Queues what a transaction of this handle raised, and pokes the others if
+    /// there are any;
     /// `false` when wakes of others came before it, which are to be collected
     /// first, or when nothing is given, since it was lost on the way.
-    pub(crate) fn committed(&self, raised: Vec<Raised>) -> bool {
+    pub(crate) fn committed(&self, raised: Vec<Raised>, heard: bool) -> bool {
         let follows = {
             let mut state = lock(&self.state);
             let follows = raised
@@ -137,7 +149,8 @@ impl Wakes {
             }
             follows
         };
-        if let Some(file) = &*lock(&self.poke)
+        if heard
+            && let Some(file) = &*lock(&self.poke)
             && let Err(error) = file.write_at(b".", 0)
         {
             log::warn!(target: "wakes", "other handles look for wakes a second late: {error}");

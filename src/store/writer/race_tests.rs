@@ -89,7 +89,7 @@ fn run(at: At, nth: usize) {
     let heard = Arc::new(Heard::default());
     let on_commit = {
         let (fault, heard) = (Arc::clone(&fault), Arc::clone(&heard));
-        move |raised: Vec<Raised>| {
+        move |raised: Vec<Raised>, _| {
             if raised.is_empty() {
                 return heard.look.store(true, SeqCst);
             }

@@ -1,6 +1,6 @@
-//! `record` with one watcher through the C ABI, beside the same rows written by
-//! hand with prepared statements: `cargo bench`. Only the ratio of one run says
-//! anything, since machines differ and are noisy.
+//! Parts of the table by criterion: `record` with one watcher and a page of changes
+//! through the C ABI, beside the same rows written by hand: `make bench-parts`.
+//! Only the ratio of one run says anything, since machines differ and are noisy.
 #![allow(unsafe_code, missing_docs)]
 
 use std::ffi::{CString, c_char};
