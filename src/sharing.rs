@@ -12,7 +12,7 @@
 //!   somebody, and no close of another descriptor drops them.
 //! - [`look`] finds a second copy, and locks that were dropped.
 
-use crate::sync::{Arc, Mutex, lock};
+use crate::sync::{ProcessMutex, lock_process};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
@@ -21,6 +21,7 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::sys::{self, NotInChild, PerProcess};
 
@@ -36,7 +37,8 @@ const SHARED: Range<i64> = 0x4000_0002..0x4000_0002 + 510;
 type Key = (u64, u64);
 
 /// The SQLite files that this library has open in this process.
-static FILES: PerProcess<Mutex<HashMap<Key, Arc<Mutex<OneFile>>>>> = PerProcess::new();
+static FILES: PerProcess<ProcessMutex<HashMap<Key, Arc<ProcessMutex<OneFile>>>>> =
+    PerProcess::new();
 
 /// What is closed only when the library has no connection to the file: closing
 /// it before would drop the locks of the others.
@@ -73,16 +75,16 @@ struct Guard {
 pub(crate) struct Use {
     left: Cell<bool>,
     key: Key,
-    file: Arc<Mutex<OneFile>>,
+    file: Arc<ProcessMutex<OneFile>>,
     path: PathBuf,
 }
 
 impl Use {
     /// Begins to use the database that is at `path` and is the file `key`.
     pub(crate) fn begin(path: &Path, key: (u64, u64)) -> Use {
-        let file = Arc::clone(lock(FILES.get()).entry(key).or_default());
+        let file = Arc::clone(lock_process(FILES.get()).entry(key).or_default());
         {
-            let mut file = lock(&file);
+            let mut file = lock_process(&file);
             file.users += 1;
             file.staying += 1;
             if file.staying == 1 {
@@ -120,7 +122,7 @@ impl Use {
         };
         let key = (found.dev(), found.ino());
         // The lock of this file alone: who waits for it wants the same file.
-        let mut file = lock(&self.file);
+        let mut file = lock_process(&self.file);
         if file.guards.iter().any(|guard| guard.file == key) {
             return;
         }
@@ -145,7 +147,7 @@ impl Use {
     /// write-ahead log away, which it does only when nobody is on the `-shm`.
     pub(crate) fn leave(&self) {
         if !self.left.replace(true) {
-            let mut file = lock(&self.file);
+            let mut file = lock_process(&self.file);
             file.staying -= 1;
             if file.staying == 0 {
                 file.set_guards(sys::unlock);
@@ -155,7 +157,7 @@ impl Use {
 
     /// Keeps what holds a descriptor of the file until nobody uses the file any more.
     pub(crate) fn park(&self, held: impl Send + 'static) {
-        lock(&self.file).parked.push(Box::new(held));
+        lock_process(&self.file).parked.push(Box::new(held));
     }
 }
 
@@ -163,14 +165,14 @@ impl Drop for Use {
     fn drop(&mut self) {
         self.leave();
         {
-            let mut file = lock(&self.file);
+            let mut file = lock_process(&self.file);
             file.users -= 1;
             if file.users == 0 {
                 file.parked.clear();
                 file.guards.clear();
             }
         }
-        let mut files = lock(FILES.get());
+        let mut files = lock_process(FILES.get());
         // Here and in the map: nobody else has it, and nobody can get it now.
         if Arc::strong_count(&self.file) == 2 {
             files.remove(&self.key);
@@ -325,9 +327,9 @@ mod tests {
         let key = (found.dev(), found.ino());
         let held = Arc::new(());
         let guards = || {
-            lock(FILES.get())
+            lock_process(FILES.get())
                 .get(&key)
-                .map(|file| lock(file).guards.len())
+                .map(|file| lock_process(file).guards.len())
         };
         let first = Use::begin(&path, key);
         let second = Use::begin(&path, key);

@@ -23,6 +23,21 @@ pub(crate) use std::{
 use std::sync::{PoisonError, TryLockError};
 use std::time::Duration;
 
+/// A lock of what belongs to the process and outlives a model, which shuttle's
+/// locks do not.
+#[cfg(tsan)]
+pub(crate) use parking_lot::{Mutex as ProcessMutex, MutexGuard as ProcessGuard};
+#[cfg(not(tsan))]
+pub(crate) use std::sync::{Mutex as ProcessMutex, MutexGuard as ProcessGuard};
+
+/// As [`lock`]. Nothing that waits for another thread may be done while it is held.
+pub(crate) fn lock_process<T>(mutex: &ProcessMutex<T>) -> ProcessGuard<'_, T> {
+    #[cfg(tsan)]
+    return mutex.lock();
+    #[cfg(not(tsan))]
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Takes a lock; what a panic left behind it is still whole, since every
 /// guarded change here is a single step.
 #[cfg(not(tsan))]

@@ -18,10 +18,10 @@ use rusqlite::{Connection, OpenFlags};
 use super::alive::{Turn, beside_path};
 use super::faults::{explain, fault};
 use super::power::{Moves, settle};
-use super::{Options, lock, readers, schema};
+use super::{Options, readers, schema};
 use crate::contract::{Code, Durability, Error, Result};
 use crate::sharing::Use;
-use crate::sync::Mutex;
+use crate::sync::{ProcessMutex, lock_process};
 use crate::sys::{self, PerProcess};
 
 /// No value is longer than what one request may hold; a longer one is damage
@@ -110,7 +110,7 @@ impl Place {
         if let Ok(now) = self.files() {
             readers::let_go(|files| is_stale(&files, now));
         }
-        let all = lock(CONNECTED.get());
+        let all = lock_process(CONNECTED.get());
         // Looked at while nobody comes or goes.
         self.files()
             .is_ok_and(|now| all.iter().any(|other| is_stale(other, now)))
@@ -181,21 +181,21 @@ pub(super) enum Log {
 }
 
 /// The connections of this process, by the files they are on.
-static CONNECTED: PerProcess<Mutex<Vec<Files>>> = PerProcess::new();
+static CONNECTED: PerProcess<ProcessMutex<Vec<Files>>> = PerProcess::new();
 
 /// A connection's entry among those of the process.
 struct Connected(Files);
 
 impl Connected {
     fn new(files: Files) -> Connected {
-        lock(CONNECTED.get()).push(files);
+        lock_process(CONNECTED.get()).push(files);
         Connected(files)
     }
 }
 
 impl Drop for Connected {
     fn drop(&mut self) {
-        let mut all = lock(CONNECTED.get());
+        let mut all = lock_process(CONNECTED.get());
         if let Some(at) = all.iter().position(|files| *files == self.0) {
             all.swap_remove(at);
         }

@@ -6,7 +6,7 @@ use super::faults::{explain, fault};
 use super::open::{self, Files, OpenFile};
 use super::{Options, lock};
 use crate::contract::{Error, Result};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, Weak, wait};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, ProcessMutex, Weak, lock_process, wait};
 use crate::sys::PerProcess;
 
 const MOST: usize = 3;
@@ -18,7 +18,7 @@ pub(super) struct Readers {
 }
 
 /// Those of every handle of the process.
-static ALL: PerProcess<Mutex<Vec<Weak<Readers>>>> = PerProcess::new();
+static ALL: PerProcess<ProcessMutex<Vec<Weak<Readers>>>> = PerProcess::new();
 
 #[derive(Default)]
 struct Pool {
@@ -39,7 +39,7 @@ impl Readers {
             pool: Mutex::default(),
             returned: Condvar::new(),
         });
-        let mut all = lock(ALL.get());
+        let mut all = lock_process(ALL.get());
         all.retain(|other| other.strong_count() > 0);
         all.push(Arc::downgrade(&readers));
         readers
@@ -158,7 +158,7 @@ impl Readers {
 
 /// Closes what is idle in this process on such files.
 pub(super) fn let_go(of: impl Fn(Files) -> bool) {
-    let all = lock(ALL.get()).clone();
+    let all = lock_process(ALL.get()).clone();
     for readers in all.iter().filter_map(Weak::upgrade) {
         lock(&readers.pool).idle.retain(|file| !of(file.files));
     }
