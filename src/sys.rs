@@ -297,6 +297,45 @@ pub(crate) fn sqlite_errno(conn: &Connection) -> Option<io::Error> {
     (errno != 0).then(|| io::Error::from_raw_os_error(errno))
 }
 
+/// What the system said when a read of the connection's database or log last
+/// failed, once: SQLite tells an error of the disk in the middle of a statement
+/// as damage of the file, and its code does not show it.
+pub(crate) fn take_read_errno(conn: &Connection) -> Option<io::Error> {
+    [
+        ffi::SQLITE_FCNTL_FILE_POINTER,
+        ffi::SQLITE_FCNTL_JOURNAL_POINTER,
+    ]
+    .into_iter()
+    .filter_map(|which| {
+        let mut file: *mut ffi::sqlite3_file = std::ptr::null_mut();
+        let mut errno: libc::c_int = 0;
+        // SAFETY: the connection is open while it is borrowed and no other thread
+        // uses it. Both questions answer a file that lives as long as it, or NULL;
+        // one without methods is closed. The read is of one byte into room for
+        // one, far beyond the end of any file, which notes "no error".
+        unsafe {
+            let asked = ffi::sqlite3_file_control(
+                conn.handle(),
+                c"main".as_ptr(),
+                which,
+                (&raw mut file).cast(),
+            );
+            if asked != ffi::SQLITE_OK || file.is_null() || (*file).pMethods.is_null() {
+                return None;
+            }
+            let methods = &*(*file).pMethods;
+            let (control, read) = (methods.xFileControl?, methods.xRead?);
+            control(file, ffi::SQLITE_FCNTL_LAST_ERRNO, (&raw mut errno).cast());
+            if errno != 0 {
+                let mut byte = 0u8;
+                read(file, (&raw mut byte).cast(), 1, 1 << 50);
+            }
+        }
+        (errno != 0).then(|| io::Error::from_raw_os_error(errno))
+    })
+    .next()
+}
+
 /// Locks bytes of a file for reading. The lock is the descriptor's, not the
 /// process's: no other open or close of the file drops it, and it is in the way
 /// of this process's own POSIX locks as of any other's.

@@ -82,6 +82,18 @@ fn of_sqlite(failure: ffi::Error, text: &str) -> Error {
 
 /// The error with what the system said of it, where it said something.
 pub(super) fn explain(error: Error, conn: Option<&Connection>, database: &Path) -> Error {
+    if error.cause == Cause::Damage
+        && let Some(why) = conn.and_then(sys::take_read_errno)
+        // Those that SQLite tells as damage in the middle of a statement.
+        && matches!(
+            why.raw_os_error(),
+            Some(libc::EIO | libc::ENXIO | libc::ERANGE)
+        )
+    {
+        return Error::storage(format!(
+            "the disk fails: the database cannot be read: {why}"
+        ));
+    }
     let Cause::System(code) = error.cause else {
         return error;
     };
@@ -89,7 +101,10 @@ pub(super) fn explain(error: Error, conn: Option<&Connection>, database: &Path) 
     let last = io::Error::last_os_error();
     let said = match code & 0xff {
         ffi::SQLITE_IOERR | ffi::SQLITE_CANTOPEN => match conn {
-            Some(conn) => sys::sqlite_errno(conn).map(|why| why.to_string()),
+            Some(conn) => {
+                let read = sys::take_read_errno(conn);
+                sys::sqlite_errno(conn).or(read).map(|why| why.to_string())
+            }
             None => refused(database)
                 .or_else(|| (last.raw_os_error() != Some(0)).then(|| last.to_string())),
         },
