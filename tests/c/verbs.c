@@ -242,6 +242,9 @@ int main(int argc, char **argv)
     watching(handle);
     noticing(handle);
     keeping(handle);
+    CHECK(aware_close(handle) == AWARE_OK);
+    /* Without the background, which would look before the scan does. */
+    CHECK(aware_open("{\"database\":\"" DATABASE "\",\"monitor\":{\"enabled\":false}}", &handle, NULL) == AWARE_OK);
     upstream(handle);
     CHECK(aware_close(handle) == AWARE_OK);
     read_only();

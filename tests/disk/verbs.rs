@@ -378,6 +378,7 @@ fn watch(v: &Value) -> Checked {
             ("notified", number),
             ("material", number),
             ("pending", flag),
+            ("?pendingSince", number),
         ],
     )?;
     let mark = |name: &str| v[name].as_u64();
