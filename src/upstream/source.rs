@@ -208,6 +208,10 @@ impl Source {
     }
 }
 
+/// What lies behind so much text is not read: a few bytes can be made to unpack
+/// to any length, and each step back unpacks from the start.
+const LONGEST_UNPACKED: u64 = 1 << 30;
+
 /// A compressed file, read forwards; going back begins anew.
 struct Packed {
     text: zstd::Decoder<'static, BufReader<File>>,
@@ -223,6 +227,12 @@ impl Packed {
     }
 
     fn read_at(&mut self, at: u64, bytes: &mut [u8]) -> io::Result<usize> {
+        if at >= LONGEST_UNPACKED {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it is longer than 1 GiB when unpacked",
+            ));
+        }
         if at < self.at {
             let file = self.text.get_ref().get_ref().try_clone()?;
             *self = Packed::new(file)?;
@@ -250,6 +260,25 @@ fn retry(mut read: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_compressed_file_that_unpacks_without_end_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("bomb.jsonl.zst");
+        let mut packer = zstd::Encoder::new(File::create(&path).unwrap(), 1).unwrap();
+        let zeros = vec![0; 1 << 20];
+        for _ in 0..8 {
+            std::io::Write::write_all(&mut packer, &zeros).unwrap();
+        }
+        packer.finish().unwrap();
+        let mut packed = Packed::new(File::open(&path).unwrap()).unwrap();
+        let mut bytes = [1; 8];
+        assert_eq!(packed.read_at(7 << 20, &mut bytes).unwrap(), 8);
+        assert_eq!(bytes, [0; 8]);
+        assert_eq!(packed.read_at(8 << 20, &mut bytes).unwrap(), 0, "its end");
+        let problem = packed.read_at(LONGEST_UNPACKED, &mut bytes).unwrap_err();
+        assert!(problem.to_string().contains("1 GiB"), "{problem}");
+    }
 
     #[test]
     fn what_is_no_file_is_missing() {
