@@ -69,7 +69,7 @@ tests/timeline/node_modules/ready: tests/timeline/package-lock.json
 # ORDERS=20 for twenty times as many. One model at a time: what belongs to the
 # process would lead from one to another.
 models:
-	env -u SESSION_AWARENESS_LIB $(CARGO) test --locked --lib --features models race_tests -- --test-threads 1
+	env -u SESSION_AWARENESS_LIB $(CARGO) test --locked --lib --features command,models race_tests -- --test-threads 1
 
 # Sixteen threads over every verb, with flat memory. See tests/soak.
 SOAK_SECONDS ?= 600

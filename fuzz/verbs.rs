@@ -89,7 +89,8 @@ pub fn run(data: &[u8]) {
         "database": folder.join("a.db"),
         "monitor": {"enabled": false, "roots": {"claude": root, "codex": root, "opencode": root, "pi": root}},
     });
-    let handle = open(&config.to_string()).expect("a database in a new folder");
+    let config = CString::new(config.to_string()).expect("JSON escapes NUL");
+    let handle = open(&config).expect("a database in a new folder");
     for line in data.split(|byte| *byte == b'\n').take(LINES) {
         let at = line.iter().position(|byte| *byte == b' ');
         let (verb, request) = line.split_at(at.unwrap_or(line.len()));
@@ -108,7 +109,7 @@ pub fn run(data: &[u8]) {
                 checked(&verb, status, &reply);
             }
             None if verb == "open" => {
-                if let Some(other) = open(&request.to_string_lossy()) {
+                if let Some(other) = open(&request) {
                     assert_eq!(aware_close(other), AWARE_OK);
                 }
             }
@@ -153,8 +154,7 @@ fn may_run(request: &[u8], folder: &Path) -> bool {
     }) && ["path", "source", "database"].into_iter().all(inside)
 }
 
-fn open(config: &str) -> Option<*mut aware_t> {
-    let config = CString::new(config).ok()?;
+fn open(config: &CStr) -> Option<*mut aware_t> {
     let (mut handle, mut reply) = (null_mut(), null_mut());
     // SAFETY: NUL-terminated, with room for both.
     let status = unsafe { aware_open(config.as_ptr(), &mut handle, &mut reply) };

@@ -107,14 +107,17 @@ export class Awareness {
 
   async withStateVersions(rows) {
     const listed = Array.from(rows, (row) => ({ ...row }));
-    for (let start = 0; start < listed.length; start += MOST_SESSIONS) {
+    // Asked once for none too, so that a closed handle says so.
+    let start = 0;
+    do {
       const part = listed.slice(start, start + MOST_SESSIONS);
       const sessions = part.map(({ sessionKey, agentId }) => ({ sessionKey, agentId }));
       const { versions } = await this.stateVersions({ sessions });
       versions.forEach(({ stateVersion }, at) => {
         if (stateVersion > 0) part[at].stateVersion = stateVersion;
       });
-    }
+      start += MOST_SESSIONS;
+    } while (start < listed.length);
     return listed;
   }
 

@@ -263,7 +263,8 @@ class Awareness:
         what else is in it stays. `rows` themselves are not changed.
         """
         listed = [dict(row) for row in rows]
-        for start in range(0, len(listed), _MOST_SESSIONS):
+        # Asked once for none too, so that a closed handle says so.
+        for start in range(0, max(1, len(listed)), _MOST_SESSIONS):
             part = listed[start : start + _MOST_SESSIONS]
             asked: list[SessionRef] = [
                 {"sessionKey": row["sessionKey"], "agentId": row["agentId"]}
