@@ -540,7 +540,11 @@ pub(super) fn whole_store(
         let settled = Settle {
             room_wants: moved || link.misses > 0 || link.baseline_end.is_some(),
             acts: reading.acts,
-            skip: link.skip_before(),
+            skip: match (purpose, link.skip_before()) {
+                // What is read in the adoption's own call was there in its millisecond.
+                (Purpose::Baseline, Skip::Before(adopted_at)) => Skip::Before(adopted_at + 1),
+                (_, skip) => skip,
+            },
             baseline_end: link.baseline_end.filter(|_| reading.more),
             source: path_text(link.source.as_deref()),
             source_id: source_id(secret, &link, link.source.as_deref()),
