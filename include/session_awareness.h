@@ -51,8 +51,9 @@
  *              SQLite in this process drops the library's locks on it too, so
  *              that it may read it half written, and read it again: better do so
  *              in a child process.
- *   Static     The static library contains SQLite's own symbols (sqlite3_*):
- *              link it into no program that has another SQLite.
+ *   Static     The static library of `make install` shows the functions below
+ *              alone. The one cargo builds shows SQLite's symbols (sqlite3_*)
+ *              too: link that into no program that has another SQLite.
  *
  * The README tells the story; every request and reply is described below.
  */
