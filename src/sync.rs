@@ -38,6 +38,18 @@ pub(crate) fn lock_process<T>(mutex: &ProcessMutex<T>) -> ProcessGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// As [`lock_process`], without waiting; `None` when another has it.
+pub(crate) fn try_lock_process<T>(mutex: &ProcessMutex<T>) -> Option<ProcessGuard<'_, T>> {
+    #[cfg(tsan)]
+    return mutex.try_lock();
+    #[cfg(not(tsan))]
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
 /// Takes a lock; what a panic left behind it is still whole, since every
 /// guarded change here is a single step.
 #[cfg(not(tsan))]

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
@@ -21,7 +21,7 @@ use super::power::{Moves, settle};
 use super::{Options, readers, schema};
 use crate::contract::{Code, Durability, Error, Result};
 use crate::sharing::Use;
-use crate::sync::{ProcessMutex, lock_process};
+use crate::sync::{ProcessMutex, lock_process, try_lock_process};
 use crate::sys::{self, PerProcess};
 
 /// No value is longer than what one request may hold; a longer one is damage
@@ -55,7 +55,50 @@ pub(super) struct Place {
     pub(super) main: PathBuf,
     wal: PathBuf,
     shm: PathBuf,
+    folder: PathBuf,
+    /// What spares a look at each file; `None` before the first one.
+    last: Arc<ProcessMutex<Option<Look>>>,
 }
+
+/// A look at the files of a place.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    at: Instant,
+    files: Files,
+    /// The folder they were in, when its time of change tells any later one.
+    folder: Option<FolderStamp>,
+}
+
+/// A folder, and when a name in it was last made, removed or given to another file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FolderStamp {
+    folder: Identity,
+    changed: (i64, i64),
+}
+
+impl FolderStamp {
+    fn of(folder: &Path) -> Option<FolderStamp> {
+        let found = fs::metadata(folder).ok()?;
+        Some(FolderStamp {
+            folder: Identity::new(&found),
+            changed: (found.ctime(), found.ctime_nsec()),
+        })
+    }
+
+    /// Whether a change from now on has a later time: file systems count in steps
+    /// of up to two seconds.
+    fn is_settled(&self) -> bool {
+        let changed = u64::try_from(self.changed.0).map(Duration::from_secs);
+        let age = changed.ok().and_then(|at| UNIX_EPOCH.elapsed().ok()?.checked_sub(at));
+        age.is_some_and(|age| age >= SETTLED)
+    }
+}
+
+/// How old the last change of a folder is at least when the next has another time.
+const SETTLED: Duration = Duration::from_secs(4);
+/// How long nothing but a folder's time of change is looked at. What it does not
+/// tell, such as a file system mounted over a file, is seen after that.
+const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 
 /// The files of a database, whatever their names: while one is open, none of
 /// them is ever another. SQLite alone would go on with files that were removed
@@ -73,11 +116,51 @@ impl Place {
             main: database.to_owned(),
             wal: beside_path(database, "wal"),
             shm: beside_path(database, "shm"),
+            folder: database.parent().unwrap_or(database).to_owned(),
+            last: Arc::default(),
         }
     }
 
-    /// The files that are here now.
+    /// The files that are here now. One look at the folder says it, most of the
+    /// time: while no name in it is made, removed or given to another file, the
+    /// files are the same.
     pub(super) fn files(&self) -> Result<Files> {
+        let now = Instant::now();
+        let Some(last) = try_lock_process(&self.last).map(|last| *last) else {
+            return self.each_file();
+        };
+        match last.filter(|last| now.duration_since(last.at) < LOOK_AT_FILES) {
+            Some(Look {
+                files,
+                folder: Some(folder),
+                ..
+            }) if FolderStamp::of(&self.folder) == Some(folder) => Ok(files),
+            // Not settled a moment ago, so not worth two looks at the folder.
+            Some(Look { folder: None, .. }) => self.each_file(),
+            _ => {
+                let before = FolderStamp::of(&self.folder).filter(FolderStamp::is_settled);
+                let files = self.each_file()?;
+                let same = before.is_some() && FolderStamp::of(&self.folder) == before;
+                // Where a link leads may change without the folder.
+                let is_settled = same && !self.has_links();
+                if let Some(mut last) = try_lock_process(&self.last) {
+                    *last = Some(Look {
+                        at: now,
+                        files,
+                        folder: before.filter(|_| is_settled),
+                    });
+                }
+                Ok(files)
+            }
+        }
+    }
+
+    fn has_links(&self) -> bool {
+        [&self.main, &self.wal, &self.shm].iter().any(|path| path.is_symlink())
+    }
+
+    /// The files that are here now, each looked at.
+    fn each_file(&self) -> Result<Files> {
         let main = fs::metadata(&self.main).map_err(|problem| match problem.kind() {
             ErrorKind::NotFound | ErrorKind::NotADirectory => {
                 Error::storage("the database file is gone from its path")
@@ -601,5 +684,73 @@ fn make(options: &Options) -> Result<()> {
         Err(problem) => Err(Error::storage(format!(
             "the database cannot be made: {problem}"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(folder: &Path) -> Place {
+        let place = Place::new(&folder.join("a.db"));
+        for path in [&place.main, &place.wal, &place.shm] {
+            fs::write(path, "").unwrap();
+        }
+        place
+    }
+
+    fn is_settled(place: &Place) -> bool {
+        place.files().unwrap();
+        lock_process(&place.last).is_some_and(|last| last.folder.is_some())
+    }
+
+    #[test]
+    fn a_folder_that_has_not_changed_stands_for_its_files_and_one_that_has_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| {
+            let path = folder.path().join(name);
+            fs::create_dir(&path).unwrap();
+            path
+        };
+        type Change = fn(&Place) -> io::Result<()>;
+        let replace: Change = |place| {
+            let other = place.folder.join("other");
+            fs::write(&other, "")?;
+            fs::rename(&other, &place.main)
+        };
+        let another_folder: Change = |place| {
+            fs::rename(&place.folder, place.folder.with_extension("away"))?;
+            fs::create_dir(&place.folder)?;
+            fs::write(&place.main, "")
+        };
+        let another_log: Change = |place| {
+            // Kept, or the new one could get its number.
+            fs::hard_link(&place.wal, place.folder.join("kept"))?;
+            fs::remove_file(&place.wal)?;
+            fs::write(&place.wal, "")
+        };
+        let changes: [(&str, Change); 5] = [
+            ("replaced", replace),
+            ("removed", |place| fs::remove_file(&place.main)),
+            ("log", another_log),
+            ("index", |place| fs::remove_file(&place.shm)),
+            ("folder", another_folder),
+        ];
+        let places = changes.map(|(name, _)| place(&at(name)));
+        let linked = Place::new(&at("link").join("a.db"));
+        std::os::unix::fs::symlink(&places[0].main, &linked.main).unwrap();
+        let before = places.each_ref().map(|place| place.files().unwrap());
+        let begin = Instant::now();
+        while !places.iter().all(is_settled) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "never settled");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(!is_settled(&linked), "its file is in another folder");
+        for ((place, before), (name, change)) in places.iter().zip(before).zip(changes) {
+            assert_eq!(place.files(), Ok(before), "{name}");
+            change(place).unwrap();
+            assert_ne!(place.files(), Ok(before), "{name}");
+            assert_eq!(place.files(), place.each_file(), "{name}");
+        }
     }
 }
