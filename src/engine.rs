@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, select};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, after, bounded, select};
 
 use crate::contract::{
     AckNotices, Acknowledged, Adopt, Adopted, Backup, BackupReply, Catalog, CatalogScans,
@@ -816,7 +816,8 @@ impl Awareness {
         threads.spawn("aware-writer", move || writer.store.write_queued())?;
         let upkeep = (Arc::clone(&self.inner), stopped.clone());
         threads.spawn("aware-upkeep", move || {
-            upkeep.0.keep_up(prune_more, &upkeep.1)
+            // The store of a handle that writes has a writer.
+            let _ = upkeep.0.keep_up(prune_more, &upkeep.1);
         })?;
         let heard = files::listen(Group::Wakes, &self.inner.wakes.poked_file(), move |_| {
             let _ = collect.try_send(());
@@ -1042,14 +1043,23 @@ impl Inner {
     }
 
     /// The body of the upkeep thread.
-    fn keep_up(&self, mut now: bool, stopped: &Receiver<()>) {
+    fn keep_up(&self, now: bool, stopped: &Receiver<()>) -> Result<()> {
+        let log_is_due = self.store.log_is_due()?;
+        let mut prune = after(if now { Duration::ZERO } else { PRUNE_EVERY });
         loop {
-            if now && let Err(error) = self.prune_all(|| is_stopped(stopped)) {
-                log::warn!(target: "retention", "pruning failed, it is tried again within an hour: {error}");
-            }
-            now = true;
-            if stopped.recv_timeout(PRUNE_EVERY) != Err(RecvTimeoutError::Timeout) {
-                return;
+            select! {
+                recv(stopped) -> _ => return Ok(()),
+                recv(log_is_due) -> _ => {
+                    if let Err(error) = self.store.checkpoint() {
+                        log::debug!(target: "store", "the log is moved later: {error}");
+                    }
+                }
+                recv(prune) -> _ => {
+                    if let Err(error) = self.prune_all(|| is_stopped(stopped)) {
+                        log::warn!(target: "retention", "pruning failed, it is tried again within an hour: {error}");
+                    }
+                    prune = after(PRUNE_EVERY);
+                }
             }
         }
     }

@@ -34,5 +34,5 @@ pub(crate) fn record(tx: &Tx<'_>, draft: &Draft) -> Result<Recorded> {
 
 /// Whether anybody watches the session, or is named as a watcher by an event that makes watchers.
 fn is_watched(tx: &Tx<'_>, draft: &Draft) -> Result<bool> {
-    Ok(!draft.watchers.is_empty() || cursors::any_of_target(tx.conn(), &draft.session)?)
+    Ok(!draft.watchers.is_empty() || cursors::is_watched(tx, &draft.session)?)
 }

@@ -38,11 +38,24 @@ pub fn fill(handle: &Handle, session: &str, count: usize) {
     }
 }
 
+/// A folder of its own, as a gateway's database has.
+fn own(folder: &Path, name: &str) -> PathBuf {
+    let own = folder.join(name);
+    std::fs::create_dir(&own).unwrap();
+    own
+}
+
+/// Waits until a folder's last change is old enough for the library to rely on
+/// its time: what a gateway has behind it a few seconds after its start.
+fn settle() {
+    std::thread::sleep(Duration::from_secs(5));
+}
+
 /// A database of the library and one by hand, with `watchers` watchers of the child.
 fn both(folder: &Path, durability: &str, watchers: usize) -> (Handle, Floor) {
     let name = format!("{durability}-{watchers}");
     let handle = Handle::with(json!({
-        "database": folder.join(format!("{name}.db")), "durability": durability, "monitor": {"enabled": false},
+        "database": own(folder, &name).join("a.db"), "durability": durability, "monitor": {"enabled": false},
     }));
     let synchronous = if durability == "power" {
         "FULL"
@@ -55,6 +68,7 @@ fn both(folder: &Path, durability: &str, watchers: usize) -> (Handle, Floor) {
         watch(&handle, &watcher, CHILD);
         floor.watch(&watcher, CHILD);
     }
+    settle();
     (handle, floor)
 }
 
@@ -619,7 +633,7 @@ pub fn growth(table: &mut Table, folder: &Path, effort: Effort) {
         let (events, watches) = (500 * times, 10 * times);
         let at = format!("{} events, {} watches", events, watches);
         let name = format!("growth-{times}");
-        let handle = Handle::open(&folder.join(format!("{name}.db")));
+        let handle = Handle::open(&own(folder, &name).join("a.db"));
         let mut floor = Floor::open(&folder.join(format!("{name}-floor.db")), "NORMAL");
         for n in 0..watches {
             let (watcher, target) = (
@@ -638,6 +652,7 @@ pub fn growth(table: &mut Table, folder: &Path, effort: Effort) {
             fill(&handle, CHILD, 50);
             floor.records(CHILD, 50);
         }
+        settle();
         let pair = record_pair(Effort::QUICK, &handle, &mut floor, 300);
         table.row(Row::times(
             format!("`record`, {at}"),

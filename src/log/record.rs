@@ -119,7 +119,7 @@ pub(crate) fn drafts(batch: Vec<NewEvent>) -> Result<Vec<Draft>> {
 /// Appends the event, unless its dedupe key is known.
 pub(crate) fn append(tx: &Tx<'_>, draft: &Draft) -> Result<Appended> {
     if let Some(key) = &draft.dedupe_key
-        && let Some(first) = events::of_dedupe_key(tx.conn(), key)?
+        && let Some(first) = events::of_dedupe_key(tx, key)?
     {
         return Ok(Appended::Known(first));
     }

@@ -4,7 +4,7 @@ use rusqlite::types::ToSql;
 use rusqlite::{Connection, params, params_from_iter};
 
 use super::values::{Values, first, only, rows};
-use super::{Tx, fault};
+use super::{Tx, fault, owed};
 use crate::contract::{Error, Kind, KindSet, Provenance, Result};
 use crate::key::Session;
 
@@ -71,6 +71,12 @@ pub(crate) fn of_target(conn: &Connection, target: &Session) -> Result<Vec<Curso
 }
 
 /// Whether anybody watches this target.
+pub(crate) fn is_watched(tx: &Tx<'_>, target: &Session) -> Result<bool> {
+    // What is owed makes no cursor and takes none away.
+    any_of_target(tx.conn, target)
+}
+
+/// As [`is_watched`], outside a write transaction.
 pub(crate) fn any_of_target(conn: &Connection, target: &Session) -> Result<bool> {
     only(
         conn,
@@ -99,34 +105,6 @@ pub(crate) struct Told<'a> {
     pub kind: Kind,
     /// Whoever did it.
     pub but: Option<&'a str>,
-}
-
-/// Who was told of an event, and all have a notice open since.
-pub(super) struct Known {
-    target: Session,
-    kind: Kind,
-    but: Option<String>,
-    ids: Vec<i64>,
-}
-
-/// The cursors of those told if that is known since the last event, and each has
-/// a notice open.
-pub(crate) fn known_told(tx: &Tx<'_>, told: &Told<'_>) -> Option<Vec<i64>> {
-    let known = tx.told.borrow();
-    let known = known.as_ref()?;
-    let same =
-        known.kind == told.kind && known.but.as_deref() == told.but && known.target == *told.target;
-    same.then(|| known.ids.clone())
-}
-
-/// Notes that these are all that are told, each with a notice open.
-pub(crate) fn know_told(tx: &Tx<'_>, told: &Told<'_>, ids: Vec<i64>) {
-    tx.told.replace(Some(Known {
-        target: told.target.clone(),
-        kind: told.kind,
-        but: told.but.map(str::to_owned),
-        ids,
-    }));
 }
 
 /// Moves `material` of those told whose notice is open, which no index holds:
@@ -197,7 +175,7 @@ pub(crate) fn without_notice(conn: &Connection, told: &Told<'_>) -> Result<Vec<C
 
 /// Opens each notice that is open up to its newest change.
 pub(crate) fn open_behind(tx: &Tx<'_>) -> Result<()> {
-    tx.told.take();
+    owed::forget_told(tx)?;
     tx.conn
         .prepare_cached(
             "UPDATE session_watch_cursors SET notified = material, touched_at = ?1
@@ -272,7 +250,7 @@ pub(crate) fn insert(
     opened_at: i64,
     wake: u64,
 ) -> Result<i64> {
-    tx.told.take();
+    owed::forget_told(tx)?;
     tx.conn
         .prepare_cached(
             "INSERT INTO session_watch_cursors
@@ -301,7 +279,7 @@ pub(crate) fn insert(
 
 /// Stores a cursor's new state and touches it.
 pub(crate) fn update(tx: &Tx<'_>, row: &CursorRow) -> Result<()> {
-    tx.told.take();
+    owed::forget_told(tx)?;
     tx.conn
         .prepare_cached(
             "UPDATE session_watch_cursors SET last_seen = ?2, notified = ?3, material = ?4, provenance = ?5,
@@ -338,7 +316,7 @@ pub(crate) fn update_material(tx: &Tx<'_>, id: i64, material: u64) -> Result<()>
 
 /// Deletes the cursor of this pair; whether there was one.
 pub(crate) fn delete_pair(tx: &Tx<'_>, watcher: &str, target: &Session) -> Result<bool> {
-    tx.told.take();
+    owed::forget_told(tx)?;
     tx.conn
         .prepare_cached(
             "DELETE FROM session_watch_cursors
@@ -351,7 +329,7 @@ pub(crate) fn delete_pair(tx: &Tx<'_>, watcher: &str, target: &Session) -> Resul
 
 /// Deletes every cursor of this watcher; how many.
 pub(crate) fn delete_watcher(tx: &Tx<'_>, watcher: &str) -> Result<usize> {
-    tx.told.take();
+    owed::forget_told(tx)?;
     tx.conn
         .prepare_cached("DELETE FROM session_watch_cursors WHERE watcher_session_key = ?1")
         .and_then(|mut delete| delete.execute([watcher]))
@@ -360,7 +338,7 @@ pub(crate) fn delete_watcher(tx: &Tx<'_>, watcher: &str) -> Result<usize> {
 
 /// Deletes every cursor on this target; how many.
 pub(crate) fn delete_target(tx: &Tx<'_>, target: &Session) -> Result<usize> {
-    tx.told.take();
+    owed::forget_told(tx)?;
     tx.conn
         .prepare_cached("DELETE FROM session_watch_cursors WHERE target_session_key = ?1 AND target_agent_id = ?2")
         .and_then(|mut delete| delete.execute(params![target.key, target.agent]))
@@ -369,7 +347,7 @@ pub(crate) fn delete_target(tx: &Tx<'_>, target: &Session) -> Result<usize> {
 
 /// Deletes up to `most` cursors without an open notice that were last touched before `cutoff`; how many.
 pub(crate) fn prune(tx: &Tx<'_>, cutoff: i64, most: usize) -> Result<usize> {
-    tx.told.take();
+    owed::forget_told(tx)?;
     tx.conn
         .prepare_cached(
             "DELETE FROM session_watch_cursors WHERE id IN

@@ -4,7 +4,7 @@ use rusqlite::types::ToSql;
 use rusqlite::{Connection, params, params_from_iter};
 
 use super::values::{Seen, Values, first, only, rows};
-use super::{Tx, fault};
+use super::{Tx, fault, owed};
 use crate::contract::text::EventView;
 use crate::contract::{
     ActorType, Cause, Error, Event, Kind, MAX_NUMBER, PublicPayload, Result, SessionRow,
@@ -36,46 +36,36 @@ pub(crate) struct Head {
 
 /// Appends an event and moves its session's head; answers its sequence.
 pub(crate) fn append(tx: &Tx<'_>, row: &NewRow<'_>) -> Result<u64> {
-    tx.conn
-        .prepare_cached(
-            "INSERT INTO session_state_events
-               (session_key, agent_id, session_id, kind, actor_type, actor_id, run_id, occurred_at,
-                recorded_at, summary, payload_json, public_json, dedupe_key)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
-        )
-        .and_then(|mut insert| {
-            insert.execute(params![
-                row.session.key,
-                row.session.agent,
-                row.session_id,
-                row.kind.as_str(),
-                row.actor_type.as_str(),
-                row.actor_id,
-                row.run_id,
-                row.occurred_at,
-                tx.now,
-                row.summary,
-                row.payload_json,
-                row.public_json,
-                row.dedupe_key,
-            ])
-        })
-        .map_err(fault)
-        .map_err(|error| exhausted(tx.conn).unwrap_or(error))?;
+    tx.append(
+        "INSERT INTO session_state_events
+           (session_key, agent_id, session_id, kind, actor_type, actor_id, run_id, occurred_at,
+            recorded_at, summary, payload_json, public_json, dedupe_key)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+        params![
+            row.session.key,
+            row.session.agent,
+            row.session_id,
+            row.kind.as_str(),
+            row.actor_type.as_str(),
+            row.actor_id,
+            row.run_id,
+            row.occurred_at,
+            tx.now,
+            row.summary,
+            row.payload_json,
+            row.public_json,
+            row.dedupe_key,
+        ],
+    )
+    .map_err(fault)
+    .map_err(|error| exhausted(tx.conn).unwrap_or(error))?;
     let sequence = tx.conn.last_insert_rowid();
-    let moved = tx
-        .conn
-        .prepare_cached(
-            "INSERT INTO session_state_heads(agent_id, session_key, last_sequence) VALUES (?1, ?2, ?3)
-             ON CONFLICT DO UPDATE SET last_sequence = excluded.last_sequence
-             WHERE excluded.last_sequence > last_sequence",
-        )
-        .and_then(|mut upsert| upsert.execute(params![row.session.agent, row.session.key, sequence]))
-        .map_err(fault)?;
-    if moved == 0 || !(1..=MAX_NUMBER).contains(&sequence) {
+    if !(1..=MAX_NUMBER).contains(&sequence) {
         return Err(Error::damaged("the sequences of the log do not rise"));
     }
-    Ok(sequence as u64)
+    let sequence = sequence.unsigned_abs();
+    owed::move_head(tx, row.session, sequence)?;
+    Ok(sequence)
 }
 
 /// SQLite calls it a full disk when there is no number left for another row.
@@ -94,9 +84,10 @@ const EVENT: &str = "sequence, kind, actor_type, actor_id, run_id, occurred_at, 
                      session_key, agent_id, session_id";
 
 /// The event of this dedupe key.
-pub(crate) fn of_dedupe_key(conn: &Connection, key: &str) -> Result<Option<Event>> {
+pub(crate) fn of_dedupe_key(tx: &Tx<'_>, key: &str) -> Result<Option<Event>> {
     first(
-        conn,
+        // What is owed is not of this table.
+        tx.conn,
         &format!("SELECT {EVENT} FROM session_state_events WHERE dedupe_key = ?1"),
         [key],
         event,
@@ -233,6 +224,7 @@ pub(crate) fn heads(
 
 /// Deletes a session's events and head; whether there was anything.
 pub(crate) fn delete(tx: &Tx<'_>, session: &Session) -> Result<bool> {
+    owed::settle(tx)?;
     let mut gone = 0;
     for sql in [
         "DELETE FROM session_state_events WHERE session_key = ?1 AND agent_id = ?2",
@@ -303,6 +295,7 @@ pub(crate) fn prune_through(tx: &Tx<'_>, sequence: u64) -> Result<usize> {
     // The plus signs keep SQLite from walking the whole log by its other index,
     // which comes in the order of the groups.
     let through = sequence as i64;
+    owed::settle(tx)?;
     tx.conn
         .prepare_cached(
             "UPDATE session_state_heads SET pruned_sequence = max(pruned_sequence, gone.last)

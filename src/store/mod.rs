@@ -2,6 +2,7 @@
 //! of the library behind functions named after what they do.
 
 pub(crate) mod alive;
+mod checkpoints;
 mod clock;
 pub(crate) mod cursors;
 pub(crate) mod events;
@@ -10,6 +11,7 @@ pub(crate) mod inspect;
 pub(crate) mod links;
 pub(crate) mod offers;
 mod open;
+pub(crate) mod owed;
 mod power;
 mod readers;
 pub(crate) mod schema;
@@ -21,6 +23,7 @@ use std::path::{Path, PathBuf};
 
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::Receiver;
 use rusqlite::Connection;
 
 use crate::contract::{Durability, Error, Result};
@@ -195,6 +198,11 @@ impl Store {
             }
             _ => Danger::default(),
         }
+    }
+
+    /// Ready when the write-ahead log has become long; see [`Store::checkpoint`].
+    pub(crate) fn log_is_due(&self) -> Result<Receiver<()>> {
+        Ok(self.writer()?.log_is_due())
     }
 
     /// Moves what the write-ahead log holds into the database as far as readers allow.

@@ -1,5 +1,6 @@
 //! Opening the database file.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -16,7 +17,9 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags};
 
 use super::alive::{Turn, beside_path};
+use super::checkpoints::Checkpoints;
 use super::faults::{explain, fault};
+use super::owed::Known;
 use super::power::{Moves, settle};
 use super::{Options, readers, schema};
 use crate::contract::{Code, Durability, Error, Result};
@@ -89,7 +92,9 @@ impl FolderStamp {
     /// of up to two seconds.
     fn is_settled(&self) -> bool {
         let changed = u64::try_from(self.changed.0).map(Duration::from_secs);
-        let age = changed.ok().and_then(|at| UNIX_EPOCH.elapsed().ok()?.checked_sub(at));
+        let age = changed
+            .ok()
+            .and_then(|at| UNIX_EPOCH.elapsed().ok()?.checked_sub(at));
         age.is_some_and(|age| age >= SETTLED)
     }
 }
@@ -156,7 +161,9 @@ impl Place {
     }
 
     fn has_links(&self) -> bool {
-        [&self.main, &self.wal, &self.shm].iter().any(|path| path.is_symlink())
+        [&self.main, &self.wal, &self.shm]
+            .iter()
+            .any(|path| path.is_symlink())
     }
 
     /// The files that are here now, each looked at.
@@ -369,6 +376,10 @@ pub(super) struct OpenFile {
     pub(super) files: Files,
     /// Of a writer with `durability: "power"`.
     pub(super) moves: Option<Arc<Moves>>,
+    /// Of any other writer.
+    pub(super) checkpoints: Option<Arc<Checkpoints>>,
+    /// What the last transaction of a writer knew.
+    pub(super) known: RefCell<Option<Known>>,
     _connected: Connected,
 }
 
@@ -385,6 +396,8 @@ impl OpenFile {
             conn,
             files,
             moves: None,
+            checkpoints: None,
+            known: RefCell::default(),
             _connected: Connected::new(files),
         })
     }
@@ -481,17 +494,19 @@ pub(super) fn writer(options: &Options) -> Result<OpenFile> {
                 .map_err(fault)
         })
         .map_err(|error| explain(error, Some(&conn), &options.path))?;
-    let moves = match options.durability {
-        Durability::Process => None,
+    let (mut moves, mut checkpoints) = (None, None);
+    match options.durability {
+        Durability::Process => checkpoints = Some(Checkpoints::take_over(&mut conn)?),
         Durability::Power => {
-            let moves = Moves::take_over(&mut conn)?;
-            settle(&conn, &moves, &options.path)
+            let taken_over = Moves::take_over(&mut conn)?;
+            settle(&conn, &taken_over, &options.path)
                 .map_err(|error| explain(error, Some(&conn), &options.path))?;
-            Some(moves)
+            moves = Some(taken_over);
         }
-    };
+    }
     let file = OpenFile {
         moves,
+        checkpoints,
         ..OpenFile::new(conn, options, main)?
     };
     file.conn.used.guard_log();

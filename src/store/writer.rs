@@ -6,19 +6,23 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
 
-use rusqlite::Connection;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use rusqlite::{CachedStatement, Connection, Params};
 
 use super::alive::Turn;
+use super::checkpoints::Checkpoints;
 use super::faults::{Health, explain, fault};
 use super::offers::Raised;
 use super::open::{self, Files, Log, OpenFile, Place};
+use super::owed::{self, Owed};
 use super::power::Moves;
 use super::readers::Readers;
 use super::steps::Step;
-use super::{OnCommit, OnOpen, Options, Steps, cursors, lock};
-use crate::contract::{Cause, Code, Durability, Error, Result};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, try_lock, wait};
+use super::{OnCommit, OnOpen, Options, Steps, lock};
+use crate::contract::{Cause, Code, Error, Result};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, thread, try_lock, wait};
 
 /// How many events may wait for the background writer.
 pub(crate) const QUEUE_EVENTS: usize = 8_192;
@@ -35,27 +39,36 @@ pub(crate) struct Tx<'a> {
     pub(super) raised: RefCell<Vec<Raised>>,
     /// Whether a wake was raised that other handles are to hear of.
     pub(super) heard: Cell<bool>,
-    /// Whom the last event was told to, as long as no cursor changed but by that.
-    pub(super) told: RefCell<Option<cursors::Known>>,
-    quiet: Cell<bool>,
-    durability: Durability,
+    pub(super) owed: Owed,
+    /// The statement that appends an event, which a batch has carried out often.
+    append: RefCell<Option<CachedStatement<'a>>>,
+    checkpoints: Option<&'a Checkpoints>,
 }
 
 impl Tx<'_> {
+    /// Carries out the statement that appends an event, always the same one.
+    pub(super) fn append(&self, sql: &str, values: impl Params) -> rusqlite::Result<usize> {
+        let mut append = self.append.borrow_mut();
+        match append.as_mut() {
+            Some(append) => append.execute(values),
+            None => append
+                .insert(self.conn.prepare_cached(sql)?)
+                .execute(values),
+        }
+    }
+
     /// Leaves the write-ahead log as it is after this transaction, for who
     /// checkpoints on a connection of their own, where nobody waits for it.
-    pub(crate) fn leave_log(&self) -> Result<()> {
-        // With `power` SQLite does not decide it anyway.
-        if self.durability == Durability::Power {
-            return Ok(());
+    pub(crate) fn leave_log(&self) {
+        if let Some(checkpoints) = self.checkpoints {
+            checkpoints.set_quiet(true);
         }
-        self.quiet.set(true);
-        run_pragma(self.conn, "PRAGMA wal_autocheckpoint = 0")
     }
 
     /// For reading in the transaction what the reading functions of this room read.
-    pub(crate) fn conn(&self) -> &Connection {
-        self.conn
+    pub(crate) fn conn(&self) -> Result<&Connection> {
+        owed::settle(self)?;
+        Ok(self.conn)
     }
 }
 
@@ -70,6 +83,7 @@ pub(super) struct Writer {
     /// The files that are open, for readers, which must not wait for a write.
     current: Mutex<Option<Files>>,
     queue: Mutex<Queue>,
+    log_due: (Sender<()>, Receiver<()>),
     /// Tells the background writer, when it is asleep, of tasks that nobody
     /// else will carry out, and that writing stops.
     called: Condvar,
@@ -97,10 +111,22 @@ struct Queue {
     leading: bool,
     /// Whether the background writer waits to be called.
     asleep: bool,
+    /// How many threads were told or left waiting after the last group, when it
+    /// was one of several.
+    expected: usize,
     /// Events queued that nobody waits for.
     events: usize,
     stopped: bool,
 }
+
+/// How long who leads waits for the threads of the last group, and how often it
+/// gives its processor away meanwhile.
+const GATHER: (Duration, usize) = if cfg!(all(test, feature = "models")) {
+    // Without a clock, which no model has.
+    (Duration::MAX, 2)
+} else {
+    (Duration::from_micros(100), 64)
+};
 
 /// Something to do in a transaction, and what to do with the outcome after it.
 trait Task: Send {
@@ -113,6 +139,7 @@ trait Task: Send {
     fn finish(&mut self, committed: Result<()>);
     /// Has whoever waits for it try to lead; false when nobody waits.
     fn hand_over(&self) -> bool;
+    fn is_waited_for(&self) -> bool;
 }
 
 /// What a task does.
@@ -144,14 +171,17 @@ impl<T, W: Fn(&Tx<'_>) -> Result<T> + Send> Job<T> for Again<W> {
 
 /// Whom a task tells.
 trait Asker<T>: Send {
+    const WAITS: bool;
     fn tell(&mut self, outcome: Result<T>);
     fn hand_over(&self) -> bool;
 }
 
 /// Nobody waits; `done` is told.
-struct Background<D>(Option<D>);
+struct Nobody<D>(Option<D>);
 
-impl<T, D: FnOnce(Result<T>) + Send> Asker<T> for Background<D> {
+impl<T, D: FnOnce(Result<T>) + Send> Asker<T> for Nobody<D> {
+    const WAITS: bool = false;
+
     fn tell(&mut self, outcome: Result<T>) {
         if let Some(done) = self.0.take() {
             done(outcome);
@@ -210,6 +240,8 @@ impl<T> Ticket<T> {
 }
 
 impl<T: Send> Asker<T> for Arc<Ticket<T>> {
+    const WAITS: bool = true;
+
     fn tell(&mut self, outcome: Result<T>) {
         self.say(Said::Done(outcome));
     }
@@ -270,6 +302,10 @@ where
     fn hand_over(&self) -> bool {
         self.asker.hand_over()
     }
+
+    fn is_waited_for(&self) -> bool {
+        A::WAITS
+    }
 }
 
 impl Writer {
@@ -290,6 +326,7 @@ impl Writer {
             file: Mutex::default(),
             current: Mutex::new(None),
             queue: Mutex::default(),
+            log_due: bounded(1),
             called: Condvar::new(),
         };
         writer.reopen(&mut lock(&writer.file))?;
@@ -353,6 +390,29 @@ impl Writer {
         }
     }
 
+    /// Waits a little for the threads of the last group, which as often as not
+    /// are on their way to their next task: one transaction for all of them costs
+    /// little more than one for the first.
+    fn gather<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
+        let expected = std::mem::take(&mut queue.expected);
+        if queue.tasks.len() >= expected {
+            return queue;
+        }
+        let (patience, turns) = GATHER;
+        let begin = Instant::now();
+        for _ in 0..turns {
+            drop(queue);
+            // Not asleep: a processor that sleeps takes as long as this to wake.
+            thread::yield_now();
+            queue = lock(&self.queue);
+            let enough = queue.tasks.len() >= expected || queue.stopped;
+            if enough || begin.elapsed() >= patience {
+                break;
+            }
+        }
+        queue
+    }
+
     /// Leaves `work` to the background writer; `false` when too many events wait already.
     pub(super) fn queue(
         &self,
@@ -364,7 +424,7 @@ impl Writer {
             events,
             work: Again(work),
             value: None,
-            asker: Background(Some(done)),
+            asker: Nobody(Some(done)),
             told: false,
         });
         let mut queue = lock(&self.queue);
@@ -466,7 +526,8 @@ impl Writer {
     /// Carries out one group and tells everybody whose task was in it. A panic
     /// on the way ends the step it came in, and never the leading: nobody is
     /// left waiting, and what was stored by then is told as stored.
-    fn lead(&self, mut queue: MutexGuard<'_, Queue>) {
+    fn lead(&self, queue: MutexGuard<'_, Queue>) {
+        let mut queue = self.gather(queue);
         let count = queue.tasks.len().min(GROUP);
         let mut group: Vec<_> = queue.tasks.drain(..count).collect();
         let behind = queue.tasks.len();
@@ -501,7 +562,7 @@ impl Writer {
         // Still leading: wakes are handed on in the order of their numbers.
         self.hand_on(stored.raised, stored.heard);
         guarded("leaving", || self.steps().reach(Step::Leave));
-        self.end_leading(group.iter().map(|task| task.events()).sum());
+        self.end_leading(&group);
         // The next group is under way meanwhile.
         for (task, outcome) in group.iter_mut().zip(stored.outcomes) {
             let told = guarded("telling of a write", || {
@@ -515,13 +576,21 @@ impl Writer {
         }
     }
 
-    /// Ends the leading. The next to come leads, so that nothing waits for a
-    /// thread to wake; who waits for the first task is told in any case, or the
-    /// background writer when nobody waits for any.
-    fn end_leading(&self, events: usize) {
+    /// Ends the leading of a group. The next to come leads, or the last of those
+    /// that are gathered, so that nothing waits for a thread to wake; who waits for
+    /// the first task is told in any case, or the background writer when nobody
+    /// waits for any.
+    fn end_leading(&self, group: &[Box<dyn Task>]) {
         let mut queue = lock(&self.queue);
-        queue.events -= events;
+        queue.events -= group.iter().map(|task| task.events()).sum::<usize>();
         queue.leading = false;
+        let waited = |tasks: &mut dyn Iterator<Item = &Box<dyn Task>>| {
+            tasks.filter(|task| task.is_waited_for()).count()
+        };
+        queue.expected = match waited(&mut group.iter()) {
+            0 | 1 => 0,
+            several => (several + waited(&mut queue.tasks.iter())).min(GROUP),
+        };
         if queue.tasks.iter().any(|task| task.hand_over()) {
             return;
         }
@@ -540,8 +609,8 @@ impl Writer {
         let mut slot = lock(&self.file);
         let turned = self.ensure_current(&mut slot, now);
         self.health.note(Some(now), turned)?;
-        let OpenFile { conn, files, .. } = slot.file()?;
-        let files = *files;
+        let open = slot.file()?;
+        let (conn, files) = (&open.conn, open.files);
         let sound = || {
             let checked = self.health.check(files);
             self.health.note(None, checked)
@@ -549,7 +618,7 @@ impl Writer {
         sound()?;
         let repeats = group.len() > 1 && group.iter().all(|task| task.repeats());
         let mut carry_out = |together| {
-            in_transaction(conn, &self.options, |tx| {
+            in_transaction(open, &self.options, |tx| {
                 let outcomes = self.run(tx, group, together)?;
                 // Somebody may have seen damage meanwhile.
                 sound()?;
@@ -575,8 +644,21 @@ impl Writer {
             heard,
         });
         self.steps().reach(Step::Committed);
-        slot.file()?.mend();
+        self.tell_of_log(open);
+        open.mend();
         Ok(())
+    }
+
+    /// Ready when the log has become long.
+    pub(super) fn log_is_due(&self) -> Receiver<()> {
+        self.log_due.1.clone()
+    }
+
+    fn tell_of_log(&self, open: &OpenFile) {
+        if open.checkpoints.as_ref().is_some_and(|c| c.take_due()) {
+            // Full means that it is known.
+            let _ = self.log_due.0.try_send(());
+        }
     }
 
     /// How the log is moved, when that is taken care of.
@@ -701,9 +783,14 @@ impl Writer {
 
     fn reopen(&self, slot: &mut Slot) -> Result<()> {
         let fresh = open::writer(&self.options)?;
+        if let Some(checkpoints) = &fresh.checkpoints {
+            // Who opens does not wait for a log that others left long.
+            checkpoints.set_quiet(true);
+        }
         // What opening raises is offered to this handle by `on_open` itself.
-        in_transaction(&fresh.conn, &self.options, |tx| (self.on_open)(tx))
+        in_transaction(&fresh, &self.options, |tx| (self.on_open)(tx))
             .map_err(|error| explain(error, Some(&fresh.conn), &self.options.path))?;
+        self.tell_of_log(&fresh);
         *lock(&self.current) = Some(fresh.files);
         slot.open = Some(fresh);
         Ok(())
@@ -717,59 +804,60 @@ impl Writer {
         {
             log::error!(target: "store", "a rollback failed: {error}");
         }
-        if self.options.durability == Durability::Process {
+        if let Some(checkpoints) = &open.checkpoints {
             // The task may have ended before it could.
-            let _ = run_pragma(&open.conn, CHECKPOINTS);
+            checkpoints.set_quiet(false);
         }
     }
 }
 
 fn in_transaction<T>(
-    conn: &Connection,
+    open: &OpenFile,
     options: &Options,
     work: impl FnOnce(&Tx<'_>) -> Result<T>,
 ) -> Result<(T, (Vec<Raised>, bool))> {
+    let conn = &open.conn;
+    // Kept only by a transaction that ends well.
+    let known = open.known.take();
     options.steps.reach(Step::Begin);
     run(conn, "BEGIN IMMEDIATE")?;
-    let tx = Tx {
+    let mut tx = Tx {
         conn,
         now: options.clock.now_ms(),
         raised: RefCell::default(),
         heard: Cell::new(false),
-        told: RefCell::default(),
-        quiet: Cell::new(false),
-        durability: options.durability,
+        owed: Owed::default(),
+        append: RefCell::default(),
+        checkpoints: open.checkpoints.as_deref(),
     };
     options.steps.reach(Step::Begun);
-    let outcome = work(&tx).and_then(|value| {
+    let outcome = Owed::begin(conn, known).and_then(|owed| {
+        tx.owed = owed;
+        let value = work(&tx)?;
+        owed::settle(&tx)?;
         options.steps.reach(Step::Commit);
         run(conn, "COMMIT").map(|()| value)
     });
     if outcome.is_err() && !conn.is_autocommit() {
         run(conn, "ROLLBACK")?;
     }
-    if tx.quiet.get() {
-        run_pragma(conn, CHECKPOINTS)?;
+    if let Some(checkpoints) = tx.checkpoints {
+        checkpoints.set_quiet(false);
     }
-    Ok((outcome?, (tx.raised.into_inner(), tx.heard.get())))
-}
-
-/// SQLite's own: when the log has 1,000 pages.
-const CHECKPOINTS: &str = "PRAGMA wal_autocheckpoint = 1000";
-
-/// Sets what a pragma sets; what it answers is of no interest.
-fn run_pragma(conn: &Connection, sql: &str) -> Result<()> {
-    conn.query_row(sql, [], |_| Ok(())).map_err(fault)
+    let value = outcome?;
+    open.known.replace(tx.owed.into_known());
+    Ok((value, (tx.raised.into_inner(), tx.heard.get())))
 }
 
 fn in_savepoint(tx: &Tx<'_>, work: impl FnOnce(&Tx<'_>) -> Result<()>) -> Result<Result<()>> {
+    owed::settle(tx)?;
     run(tx.conn, "SAVEPOINT task")?;
     let raised = tx.raised.borrow().len();
-    let outcome = work(tx);
+    let outcome = work(tx).and_then(|()| owed::settle(tx));
     if outcome.is_err() {
         // A full disk can have undone the whole transaction; then this fails too.
         run(tx.conn, "ROLLBACK TO task")?;
-        tx.told.take();
+        tx.owed.forget();
         tx.raised.borrow_mut().truncate(raised);
     }
     run(tx.conn, "RELEASE task")?;

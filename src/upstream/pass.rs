@@ -674,10 +674,11 @@ pub(super) fn settle(room: &Room, link: &LinkRow, slice: Settle) -> Result<Settl
     let (id, revision) = (link.id, link.revision);
     let database = room.store.path().to_owned();
     room.store.write(move |tx| {
-        let Some(link) = links::of_id(tx.conn(), id)?.filter(|now| now.revision == revision) else {
+        let Some(link) = links::of_id(tx.conn()?, id)?.filter(|now| now.revision == revision)
+        else {
             return Ok(Settled::Stale);
         };
-        if links::runs(tx.conn(), &link.session)?
+        if links::runs(tx.conn()?, &link.session)?
             .iter()
             .any(|handle| is_alive(&database, *handle))
         {
@@ -691,7 +692,7 @@ pub(super) fn settle(room: &Room, link: &LinkRow, slice: Settle) -> Result<Settl
             &slice.progress,
             slice.baseline_end,
         )?;
-        let now = links::of_id(tx.conn(), id)?;
+        let now = links::of_id(tx.conn()?, id)?;
         Ok(now.map_or(Settled::Stale, |now| Settled::Stored(counts, Box::new(now))))
     })
 }
@@ -709,7 +710,7 @@ fn take_in(tx: &Tx<'_>, link: &LinkRow, slice: &Settle) -> Result<Counts> {
     if slice.acts.is_empty() {
         return Ok(counts);
     }
-    let own = links::own_messages(tx.conn(), &link.session)?;
+    let own = links::own_messages(tx.conn()?, &link.session)?;
     let mut last = None;
     for act in &slice.acts {
         let keys: Vec<_> = act.keys().map(|key| *key.as_bytes()).collect();
@@ -802,7 +803,8 @@ pub(super) fn miss<T>(room: &Room, link: &LinkRow, purpose: Purpose) -> Result<S
         }
     };
     let current = room.store.write(move |tx| {
-        let Some(link) = links::of_id(tx.conn(), id)?.filter(|now| now.revision == revision) else {
+        let Some(link) = links::of_id(tx.conn()?, id)?.filter(|now| now.revision == revision)
+        else {
             return Ok(false);
         };
         let uptime = sys::uptime_ms();
@@ -851,7 +853,7 @@ fn found(room: &Room, link: &LinkRow) -> Result<()> {
     }
     let (id, revision) = (link.id, link.revision);
     room.store.write(move |tx| {
-        match links::of_id(tx.conn(), id)?.filter(|now| now.revision == revision) {
+        match links::of_id(tx.conn()?, id)?.filter(|now| now.revision == revision) {
             Some(_) => links::set_misses(tx, id, 0, 0),
             None => Ok(()),
         }
@@ -890,7 +892,7 @@ fn turn_to(room: &Room, link: &LinkRow, newer: PathBuf) -> Result<()> {
     let end = Source::open(&newer).map_or(0, |source| source.end());
     let (id, revision) = (link.id, link.revision);
     room.store.write(move |tx| {
-        match links::of_id(tx.conn(), id)?.filter(|now| now.revision == revision) {
+        match links::of_id(tx.conn()?, id)?.filter(|now| now.revision == revision) {
             Some(now) => {
                 let baseline = now.baseline_now.then_some(end);
                 let turned = LinkRow {

@@ -84,7 +84,7 @@ pub(crate) fn adopt(room: &Room, request: Adopt) -> Result<Adopted> {
     let baseline_now = request.baseline.unwrap_or_default() == Baseline::Now;
     let catalog = request.catalog;
     let (link, event) = room.store.write(move |tx| {
-        if let Some(link) = links::of_session(tx.conn(), &session)?
+        if let Some(link) = links::of_session(tx.conn()?, &session)?
             && (link.catalog, &link.thread, &link.source, &link.host)
                 == (catalog, &located.thread, &located.path, &host)
         {
@@ -106,7 +106,7 @@ pub(crate) fn adopt(room: &Room, request: Adopt) -> Result<Adopted> {
                 baseline_end: baseline_now.then_some(located.end),
             },
         )?;
-        let link = links::of_session(tx.conn(), &session)?;
+        let link = links::of_session(tx.conn()?, &session)?;
         Ok((
             link.ok_or_else(|| Error::storage("the link was not stored"))?,
             event,
@@ -143,7 +143,7 @@ fn record_adopted(tx: &Tx<'_>, session: &Session, catalog: Catalog) -> Result<Ev
 
 /// The event of the link's adoption; made up from the link when it was pruned.
 fn first_event(tx: &Tx<'_>, link: &LinkRow) -> Result<Event> {
-    if let Some(event) = events::of_sequence(tx.conn(), link.adopted_event)? {
+    if let Some(event) = events::of_sequence(tx.conn()?, link.adopted_event)? {
         return Ok(event);
     }
     let catalog = link.catalog.as_str();
@@ -288,7 +288,7 @@ fn unreadable_store(error: opencode::Error) -> Error {
 pub(crate) fn release(room: &Room, request: &SessionRef) -> Result<Released> {
     let session = Session::of(&request.session_key, request.agent_id.as_deref())?;
     let released = room.store.write(move |tx| {
-        let link = links::of_session(tx.conn(), &session)?;
+        let link = links::of_session(tx.conn()?, &session)?;
         links::release(tx, &session)?;
         Ok(link.map(|link| link.id))
     })?;

@@ -41,7 +41,7 @@ impl Drain {
 
     /// The notices, acknowledged in the same transaction.
     pub(crate) fn take(&self, tx: &Tx<'_>) -> Result<Drained> {
-        let (rows, more) = self.pending(tx.conn())?;
+        let (rows, more) = self.pending(tx.conn()?)?;
         let mut notices = Vec::with_capacity(rows.len());
         for row in rows {
             notices.push(notice(&row));
@@ -90,7 +90,7 @@ pub(crate) fn ack(
             return Ok(done);
         };
         for (target, notified) in notices {
-            let Some(row) = cursors::of_pair(tx.conn(), &watcher, &target)? else {
+            let Some(row) = cursors::of_pair(tx.conn()?, &watcher, &target)? else {
                 continue;
             };
             let (moved, reopened) = acknowledge(tx, notified, row)?;

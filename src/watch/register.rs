@@ -12,6 +12,7 @@ use crate::contract::{
 use crate::key::{self, Session, Watcher};
 use crate::log::page_size;
 use crate::store::cursors::{self, CursorRow};
+use crate::store::owed::{self, Whom};
 use crate::store::{Tx, events, offers};
 
 const MOST_ROWS: usize = 1_000;
@@ -84,7 +85,7 @@ pub(crate) fn announce(
             named,
         },
     };
-    for row in cursors::of_target(tx.conn(), session)? {
+    for row in cursors::of_target(tx.conn()?, session)? {
         let named = unseen.remove(row.watcher.as_str());
         let next = step(Some(row.cursor), input(&row.watcher, named));
         apply(tx, &row.watcher.clone(), session, Some(row), next)?;
@@ -115,12 +116,10 @@ fn announce_to_registered(
         kind,
         but: actor_id,
     };
-    if let Some(ids) = cursors::known_told(tx, &told) {
-        return ids
-            .into_iter()
-            .try_for_each(|id| cursors::update_material(tx, id, sequence));
+    if owed::move_known(tx, &told, sequence) {
+        return Ok(());
     }
-    let some = cursors::some_told(tx.conn(), &told, FEW + 1)?;
+    let some = cursors::some_told(tx.conn()?, &told, FEW + 1)?;
     if some.len() > FEW {
         cursors::advance_open(tx, &told, sequence)?;
     } else {
@@ -131,11 +130,14 @@ fn announce_to_registered(
         }
         if some.iter().all(|(_, pending)| *pending) {
             let ids = some.into_iter().map(|(id, _)| id).collect();
-            cursors::know_told(tx, &told, ids);
-            return Ok(());
+            return owed::know(tx, &told, Whom::Each(ids));
         }
     }
-    for row in cursors::without_notice(tx.conn(), &told)? {
+    let unaware = cursors::without_notice(tx.conn()?, &told)?;
+    if unaware.is_empty() {
+        return owed::know(tx, &told, Whom::Many);
+    }
+    for row in unaware {
         let event = Input::Event {
             sequence,
             kind,
@@ -175,8 +177,8 @@ pub(crate) fn watch(request: Watch) -> Result<impl FnOnce(&Tx<'_>) -> Result<Wat
                 reason: "self",
             });
         }
-        let version = events::head(tx.conn(), &target)?.last;
-        let row = cursors::of_pair(tx.conn(), &watcher, &target)?;
+        let version = events::head(tx.conn()?, &target)?.last;
+        let row = cursors::of_pair(tx.conn()?, &watcher, &target)?;
         let created = row.is_none();
         let next = step(
             row.as_ref().map(|row| row.cursor),
@@ -329,7 +331,7 @@ mod tests {
     }
 
     fn cursors_of(tx: &Tx<'_>, target: &Session) -> Result<Vec<(String, Cursor)>> {
-        let mut rows: Vec<_> = cursors::of_target(tx.conn(), target)?
+        let mut rows: Vec<_> = cursors::of_target(tx.conn()?, target)?
             .into_iter()
             .map(|row| (row.watcher, row.cursor))
             .collect();
@@ -374,9 +376,9 @@ mod tests {
             let (found, raised) = store
                 .write(move |tx| {
                     make(tx, &target, &made)?;
-                    let before = offers::last_wake(tx.conn())?;
+                    let before = offers::last_wake(tx.conn()?)?;
                     announce(tx, &target, 100, kind, actor.as_deref(), &[])?;
-                    let raised = offers::last_wake(tx.conn())? - before;
+                    let raised = offers::last_wake(tx.conn()?)? - before;
                     Ok((cursors_of(tx, &target)?, raised as usize))
                 })
                 .unwrap();

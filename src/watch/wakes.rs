@@ -84,16 +84,16 @@ impl Wakes {
         // The lock of a handle on the file that was here before must go first.
         lock(&self.state).alive = None;
         let alive = Alive::register(tx, &self.database, self.agents.as_deref())?;
-        let mut others = offers::handles(tx.conn())?;
+        let mut others = offers::handles(tx.conn()?)?;
         others.retain(|other| other.id != alive.id);
         for dead in others.extract_if(.., |other| !is_alive(&self.database, other.id)) {
             offers::remove_handle(tx, dead.id)?;
         }
-        let known = offers::last_wake(tx.conn())?;
+        let known = offers::last_wake(tx.conn()?)?;
         let mut offered = Vec::new();
         let mut withheld = Vec::new();
         let mut all = true;
-        for row in cursors::woken_after(tx.conn(), 0)? {
+        for row in cursors::woken_after(tx.conn()?, 0)? {
             if !self.wants(&row.watcher) {
                 continue;
             }
@@ -197,7 +197,7 @@ impl Wakes {
         let wakes: Vec<Raised> = orphans.into_iter().map(|each| each.wake).collect();
         let (database, asked) = (self.database.clone(), wakes.clone());
         let shared = store.write(move |tx| {
-            let mut others = offers::handles(tx.conn())?;
+            let mut others = offers::handles(tx.conn()?)?;
             others.retain(|other| other.id != handle && is_alive(&database, other.id));
             asked
                 .iter()
@@ -453,7 +453,7 @@ fn told(wake: Raised) -> Wake {
 fn holders(tx: &Tx<'_>, handles: &[Handle], wake: u64, watcher: &str) -> Result<Vec<i64>> {
     let mut holders = Vec::new();
     for handle in handles {
-        let offered = wake > handle.first_wake || offers::was_offered(tx.conn(), handle.id, wake)?;
+        let offered = wake > handle.first_wake || offers::was_offered(tx.conn()?, handle.id, wake)?;
         if offered && wants(handle.agents.as_deref(), watcher) {
             holders.push(handle.id);
         }
