@@ -40,6 +40,12 @@ impl Session {
         Session::resolve(key, agent, "sessionKey", "agentId")
     }
 
+    /// As [`Session::of`], of a key that is not needed otherwise.
+    pub(crate) fn owning(key: String, agent: Option<&str>) -> Result<Session> {
+        let agent = agent_for(&key, agent, "sessionKey", "agentId")?.to_owned();
+        Ok(Session { agent, key })
+    }
+
     /// As [`Session::resolve`] for the fields `targetSessionKey` and `targetAgentId`.
     pub fn target(key: &str, agent: Option<&str>) -> Result<Session> {
         Session::resolve(key, agent, "targetSessionKey", "targetAgentId")
@@ -141,8 +147,22 @@ fn check<'a>(key: &'a str, field: &str) -> Result<Option<&'a str>> {
 
 /// Whether a text holds a control character.
 pub(crate) fn has_control(text: &str) -> bool {
-    // Most texts are plain ASCII, which their bytes tell.
-    !text.bytes().all(|b| (b' '..0x7f).contains(&b)) && text.chars().any(char::is_control)
+    !is_plain(text) && text.chars().any(char::is_control)
+}
+
+/// Whether a text is of printable ASCII alone, as most are.
+pub(crate) fn is_plain(text: &str) -> bool {
+    // Without an early end, so that many bytes are looked at at once.
+    text.bytes()
+        .fold(true, |plain, b| plain & (b' '..0x7f).contains(&b))
+}
+
+fn has_empty_part(rest: &[u8]) -> bool {
+    let next = rest.get(1..).unwrap_or_default();
+    let pairs = rest.iter().zip(next);
+    pairs.fold(false, |found, (one, other)| {
+        found | (*one == b':' && *other == b':')
+    })
 }
 
 fn qualified(key: &str) -> Option<(&str, &str)> {
@@ -150,7 +170,7 @@ fn qualified(key: &str) -> Option<(&str, &str)> {
     let bytes = rest.as_bytes();
     let whole = !matches!(bytes.first(), None | Some(b':'))
         && bytes.last() != Some(&b':')
-        && !bytes.windows(2).any(|pair| pair == b"::");
+        && !has_empty_part(bytes);
     (whole && is_agent_id(agent)).then_some((agent, rest))
 }
 

@@ -204,6 +204,22 @@ unsafe extern "C" fn close_guarded() {
     }
 }
 
+/// Has this thread wait for its turn when it is woken. The system lets whom it
+/// wakes go on at once otherwise, in the place of the thread that woke it: here a
+/// host that queues an event, and does not wait for it.
+pub(crate) fn wait_for_a_turn() {
+    #[cfg(target_os = "linux")]
+    // SAFETY: plain system calls on this thread, with plain data on the stack.
+    unsafe {
+        let none: libc::sched_param = std::mem::zeroed();
+        // Whoever runs with a policy of their own knows why. Refused or not, the
+        // thread is only a little earlier or later.
+        if libc::sched_getscheduler(0) == libc::SCHED_OTHER {
+            libc::sched_setscheduler(0, libc::SCHED_BATCH, &none);
+        }
+    }
+}
+
 /// The process's id: a child of `fork` has another.
 pub(crate) fn process_id() -> u32 {
     std::process::id()

@@ -49,7 +49,7 @@ pub(crate) enum Appended {
 impl Draft {
     /// Checks an event. An error names the field.
     pub(crate) fn check(event: NewEvent) -> Result<Draft> {
-        let session = Session::of(&event.session_key, event.agent_id.as_deref())?;
+        let session = Session::owning(event.session_key, event.agent_id.as_deref())?;
         for (field, id) in [
             ("sessionId", &event.session_id),
             ("actorId", &event.actor_id),
@@ -107,13 +107,13 @@ pub(crate) fn drafts(batch: Vec<NewEvent>) -> Result<Vec<Draft>> {
     if batch.len() > MOST_EVENTS {
         return Err(Error::invalid("events", "at most 1,000 events"));
     }
-    batch
-        .into_iter()
-        .enumerate()
-        .map(|(at, event)| {
-            Draft::check(event).map_err(|error| error.within(&format!("events[{at}]")))
-        })
-        .collect()
+    // Not collected: a batch is often of one, and each move of an event costs.
+    let mut drafts = Vec::with_capacity(batch.len());
+    for (at, event) in batch.into_iter().enumerate() {
+        let draft = Draft::check(event);
+        drafts.push(draft.map_err(|error| error.within(&format!("events[{at}]")))?);
+    }
+    Ok(drafts)
 }
 
 /// Appends the event, unless its dedupe key is known.

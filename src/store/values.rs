@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::fault;
 use crate::contract::{ActorType, Catalog, Error, Kind, MAX_NUMBER, Provenance, Result};
-use crate::key::{MAX_ID_BYTES, Session, Watcher};
+use crate::key::{MAX_ID_BYTES, Session, Watcher, is_plain};
 
 /// The most bytes of a line: 200 characters.
 const LINE_BYTES: usize = 200 * 4;
@@ -105,8 +105,7 @@ impl Values<'_> {
     /// One line about something.
     pub(super) fn line(&self, at: usize) -> Result<&str> {
         let text = self.text(at)?;
-        let is_plain = text.bytes().all(|b| (b' '..0x7f).contains(&b));
-        if text.len() > LINE_BYTES || !is_plain && text.chars().any(breaks_line) {
+        if text.len() > LINE_BYTES || !is_plain(text) && text.chars().any(breaks_line) {
             return Err(self.wrong(at));
         }
         Ok(text)

@@ -23,6 +23,7 @@ use super::steps::Step;
 use super::{OnCommit, OnOpen, Options, Steps, lock};
 use crate::contract::{Cause, Code, Error, Result};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, thread, try_lock, wait};
+use crate::sys;
 
 /// How many events may wait for the background writer.
 pub(crate) const QUEUE_EVENTS: usize = 8_192;
@@ -451,6 +452,7 @@ impl Writer {
 
     /// Leads whenever something is queued and nobody else does, until stopped and empty.
     pub(super) fn write_queued(&self) {
+        sys::wait_for_a_turn();
         let mut queue = lock(&self.queue);
         loop {
             if !queue.tasks.is_empty() && !queue.leading {
