@@ -307,6 +307,8 @@ fn wakes(table: &mut Table, folder: &Path, effort: Effort) {
     let store = folder.join("opencode");
     fs::create_dir(&store).unwrap();
     let threads = opencode_store(&store.join("opencode.db"), 100, 20_000);
+    // A row's id is its turn's: one that is there at the adoption is told no more.
+    let mut n = 0;
     for busy in [false, true] {
         let handle = Handle::with(json!({
             "database": folder.join(format!("wakes-{busy}.db")),
@@ -347,7 +349,6 @@ fn wakes(table: &mut Table, folder: &Path, effort: Effort) {
             "aware_drain_notices",
             &json!({"watcherSessionKey": MANAGER}),
         );
-        let mut n = 0;
         let pair = Pair::measure(
             effort.rounds(10),
             20,
