@@ -1,6 +1,5 @@
 //! Statements on upstream links, and on what their turns are known by.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 
 use rusqlite::types::ToSql;
@@ -102,7 +101,8 @@ pub(crate) struct Filter<'a> {
     pub key: Option<&'a str>,
     /// Only those whose source is on this machine.
     pub local: bool,
-    /// Leave out what was saved with the position, which may be a few KiB a link.
+    /// Leave out what was saved with the position in a file, which may be a few
+    /// KiB a link.
     pub without_state: bool,
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn list(
     );
     let mut values: Vec<&dyn ToSql> = Vec::new();
     let columns = if filter.without_state {
-        LINK.replace(" state,", " NULL,")
+        LINK.replace(" state,", " iif(catalog = 'opencode', state, NULL),")
     } else {
         LINK.to_owned()
     };
@@ -141,18 +141,16 @@ pub(crate) fn list(
     rows(conn, &sql, params_from_iter(values), link)
 }
 
-/// The revisions of a catalog's links with a source on this machine, by id.
-pub(crate) fn revisions(conn: &Connection, catalog: Catalog) -> Result<HashMap<i64, i64>> {
-    conn.prepare_cached(
+/// The ids of a catalog's links with a source on this machine, in their order,
+/// and their revisions.
+pub(crate) fn revisions(conn: &Connection, catalog: Catalog) -> Result<Vec<(i64, i64)>> {
+    rows(
+        conn,
         "SELECT id, revision FROM session_upstream_links
-         WHERE released_at IS NULL AND catalog = ?1 AND source IS NOT NULL",
+         WHERE released_at IS NULL AND catalog = ?1 AND source IS NOT NULL ORDER BY id",
+        [catalog.as_str()],
+        |row| Ok((row.any(0)?, row.any(1)?)),
     )
-    .and_then(|mut select| {
-        select
-            .query_map([catalog.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?
-            .collect()
-    })
-    .map_err(fault)
 }
 
 /// How many links there are.
@@ -212,14 +210,15 @@ pub(crate) fn adopt(tx: &Tx<'_>, new: &NewLink<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Stores how far the link's source was judged; its misses are over.
+/// Stores how far the link's source was judged; its misses are over. The link as
+/// it is then.
 pub(crate) fn advance(
     tx: &Tx<'_>,
-    link: &LinkRow,
+    link: LinkRow,
     source: Option<&str>,
-    progress: &Progress,
+    progress: Progress,
     baseline_end: Option<u64>,
-) -> Result<()> {
+) -> Result<LinkRow> {
     let stamp = progress.stamp;
     tx.conn
         .prepare_cached(
@@ -245,7 +244,15 @@ pub(crate) fn advance(
             ])
         })
         .map_err(fault)?;
-    Ok(())
+    Ok(LinkRow {
+        source: source.map(PathBuf::from),
+        progress,
+        baseline_end,
+        misses: 0,
+        missed_at: 0,
+        revision: link.revision + 1,
+        ..link
+    })
 }
 
 /// Stores how often in a row the source was not there, and the uptime at the last time.

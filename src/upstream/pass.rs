@@ -155,9 +155,35 @@ impl Continuations {
     }
 }
 
+/// A link as a pass over it begins, all of one snapshot.
+pub(super) struct Begun {
+    pub link: LinkRow,
+    is_running: bool,
+    secret: Secret,
+}
+
+impl Begun {
+    /// The link of this id; `None` when it is released.
+    pub(super) fn of(room: &Room, id: i64) -> Result<Option<Begun>> {
+        let found = room.store.read(|conn| {
+            let Some(link) = links::of_id(conn, id)? else {
+                return Ok(None);
+            };
+            let runs = links::runs(conn, &link.session)?;
+            Ok(Some((link, runs, links::secret(conn)?)))
+        })?;
+        Ok(found.map(|(link, runs, secret)| Begun {
+            is_running: any_alive(room, &runs),
+            secret: Secret::new(secret),
+            link,
+        }))
+    }
+}
+
 /// A pass over a file, between its slices.
 pub(super) struct FilePass {
     link: LinkRow,
+    secret: Secret,
     path: PathBuf,
     source: Source,
     judge: Box<dyn Judge>,
@@ -171,11 +197,16 @@ impl FilePass {
     pub(super) fn begin(
         room: &Room,
         agent: &'static dyn Agent,
-        link: LinkRow,
+        begun: Begun,
         purpose: Purpose,
         on: &mut Continuations,
     ) -> Result<Step<FilePass>> {
-        if is_running(room, &link.session)? {
+        let Begun {
+            link,
+            is_running,
+            secret,
+        } = begun;
+        if is_running {
             return Ok(Step::Done(outcome(
                 &link,
                 OutcomeKind::Deferred,
@@ -203,7 +234,7 @@ impl FilePass {
         };
         let moved = link.source.as_deref() != Some(&path);
         if !moved && link.baseline_end.is_none() && link.progress.stamp == Some(seen(&stamp)) {
-            return match newer(agent, &link, &path, on) {
+            return match newer(agent, &path, &link.thread, link.adopted_at, on) {
                 Some(newer) => turn_to(room, &link, newer).map(|()| Step::Stale(link.id)),
                 None => found(room, &link).map(|()| {
                     Step::Done(outcome(&link, OutcomeKind::Unchanged, Counts::default()))
@@ -215,13 +246,12 @@ impl FilePass {
             Err(OpenError::Missing) => return miss(room, &link, purpose),
             Err(error) => return Ok(Step::Done(failed(&link, error.to_string()))),
         };
-        let secret = &room.secret()?;
-        let kept = match is_kept(&link.progress, &mut source, secret) {
+        let kept = match is_kept(&link.progress, &mut source, &secret) {
             Ok(kept) => kept,
             Err(error) => return Ok(Step::Done(failed(&link, unreadable(&error)))),
         };
         let case = Case {
-            secret,
+            secret: &secret,
             thread: &link.thread,
             path: Some(&path),
         };
@@ -246,6 +276,7 @@ impl FilePass {
                 OutcomeKind::Replaced
             },
             link,
+            secret,
             path,
             source,
             judge,
@@ -261,7 +292,7 @@ impl FilePass {
 
     /// The mark of what stands before the position, at the start of the file's
     /// head; `None` for a compressed file, which nobody writes to.
-    fn anchor(&mut self, secret: &Secret) -> std::io::Result<Option<StoredMark>> {
+    fn anchor(&mut self) -> std::io::Result<Option<StoredMark>> {
         let end = self.source.end();
         if end == u64::MAX {
             return Ok(None);
@@ -271,7 +302,7 @@ impl FilePass {
         } else {
             end.min(HEAD)
         };
-        Ok(self.source.mark(place, secret)?.map(as_stored))
+        Ok(self.source.mark(place, &self.secret)?.map(as_stored))
     }
 
     /// Reads and stores one slice.
@@ -281,7 +312,6 @@ impl FilePass {
         agent: &'static dyn Agent,
         on: &mut Continuations,
     ) -> Result<Step<FilePass>> {
-        let secret = &room.secret()?;
         let baseline = self
             .link
             .baseline_end
@@ -292,7 +322,7 @@ impl FilePass {
             stop: Some(&room.stop),
         };
         // What is rewritten in place while it is read is read anew.
-        let before = match self.anchor(secret) {
+        let before = match self.anchor() {
             Ok(before) => before,
             Err(error) => return Ok(Step::Done(failed(&self.link, unreadable(&error)))),
         };
@@ -304,7 +334,7 @@ impl FilePass {
             &mut self.source,
             self.position,
             slice,
-            secret,
+            &self.secret,
             self.judge.as_mut(),
             |act| acts.push(act),
         );
@@ -315,7 +345,7 @@ impl FilePass {
         if room.is_stopped() {
             return Err(Error::closed());
         }
-        match self.anchor(secret) {
+        match self.anchor() {
             // Still in search of the end of one row: there is nothing to store.
             Ok(after) if after == before && reached.more && reached.position == self.position => {
                 return Ok(Step::More(self));
@@ -324,7 +354,7 @@ impl FilePass {
             Ok(_) => return Ok(Step::Stale(self.link.id)),
             Err(error) => return Ok(Step::Done(failed(&self.link, unreadable(&error)))),
         }
-        let mark = match self.source.mark(reached.position, secret) {
+        let mark = match self.source.mark(reached.position, &self.secret) {
             Ok(mark) => mark,
             Err(error) => return Ok(Step::Done(failed(&self.link, unreadable(&error)))),
         };
@@ -358,7 +388,8 @@ impl FilePass {
             },
             baseline_end: baseline.filter(|_| more && !at_baseline),
             source: path_text(Some(&self.path)),
-            source_id: source_id(secret, &self.link, Some(&self.path)),
+            source_id: source_id(&self.secret, &self.link, Some(&self.path)),
+            secret: self.secret.clone(),
             progress,
         };
         match settle(room, &self.link, settled)? {
@@ -380,7 +411,8 @@ impl FilePass {
             return Ok(Step::More(self));
         }
         let done = outcome(&self.link, self.kind, self.counts);
-        match newer(agent, &self.link, &self.path, on) {
+        let Self { link, path, .. } = &self;
+        match newer(agent, path, &link.thread, link.adopted_at, on) {
             Some(newer) => {
                 turn_to(room, &self.link, newer).map(|()| Step::GoesOn(done, self.link.id))
             }
@@ -389,29 +421,52 @@ impl FilePass {
     }
 }
 
-/// Whether a pass over the link would find nothing, as far as the file's own
-/// stamp tells.
-pub(super) fn is_untouched(agent: &dyn Agent, link: &LinkRow, on: &mut Continuations) -> bool {
-    let Some(path) = link.source.as_deref() else {
-        return true;
-    };
-    let settled = link.baseline_end.is_none() && link.misses == 0;
-    let same = Stamp::of(path).is_ok_and(|stamp| link.progress.stamp == Some(seen(&stamp)));
-    settled && same && newer(agent, link, path, on).is_none()
+/// What of a link tells at a glance that a pass over its file would find nothing.
+pub(super) struct Glance<'a> {
+    pub source: &'a Path,
+    pub thread: &'a str,
+    pub adopted_at: i64,
+    /// `None` when a pass has something to do whatever the file looks like.
+    pub stamp: Option<FileStamp>,
+}
+
+impl LinkRow {
+    /// The glance at the link; `None` when it has no source on this machine.
+    pub(super) fn glance(&self) -> Option<Glance<'_>> {
+        let settled = self.baseline_end.is_none() && self.misses == 0;
+        Some(Glance {
+            source: self.source.as_deref()?,
+            thread: &self.thread,
+            adopted_at: self.adopted_at,
+            stamp: self.progress.stamp.filter(|_| settled),
+        })
+    }
+}
+
+impl Glance<'_> {
+    /// Whether the file is as it was, and the thread goes on in no other one.
+    pub(super) fn is_untouched(&self, agent: &dyn Agent, on: &mut Continuations) -> bool {
+        self.stamp.is_some()
+            && Stamp::of(self.source).is_ok_and(|stamp| self.stamp == Some(seen(&stamp)))
+            && newer(agent, self.source, self.thread, self.adopted_at, on).is_none()
+    }
 }
 
 /// Passes over a file's link to its end.
 pub(super) fn whole_file(
     room: &Room,
     agent: &'static dyn Agent,
-    mut link: LinkRow,
+    link: LinkRow,
     purpose: Purpose,
     on: &mut Continuations,
 ) -> Result<Outcome> {
     let mut counts = Counts::default();
     for _ in 0..TRIES {
-        let again = link.clone();
-        let mut step = FilePass::begin(room, agent, link, purpose, on)?;
+        let Some(begun) = Begun::of(room, link.id)? else {
+            // Released meanwhile: there is nothing to pass over.
+            return Ok(outcome(&link, OutcomeKind::Unchanged, counts));
+        };
+        let mut step = FilePass::begin(room, agent, begun, purpose, on)?;
         loop {
             match step {
                 Step::More(pass) => {
@@ -433,11 +488,6 @@ pub(super) fn whole_file(
                 Step::Stale(_) => break,
             }
         }
-        link = match room.store.read(|conn| links::of_id(conn, again.id))? {
-            Some(now) => now,
-            // Released meanwhile: there is nothing to pass over.
-            None => return Ok(outcome(&again, OutcomeKind::Unchanged, counts)),
-        };
     }
     Ok(failed(
         &link,
@@ -456,15 +506,18 @@ pub(super) struct Left {
 
 /// Passes over the links of one OpenCode store, which are looked at all at once.
 /// Each is read slice by slice in turn, in the background one slice alone; `done`
-/// gets their outcomes. In the background what fails for one link ends its pass alone.
+/// gets their ids and outcomes. In the background what fails for one link ends its pass alone.
 pub(super) fn whole_store(
     room: &Room,
     store: &mut opencode::Store,
     links: Vec<LinkRow>,
     purpose: Purpose,
-    mut done: impl FnMut(Outcome),
+    mut done: impl FnMut(i64, Outcome),
 ) -> Result<Left> {
-    let runs = room.store.read(links::all_runs)?;
+    let (runs, secret) = room
+        .store
+        .read(|conn| Ok((links::all_runs(conn)?, links::secret(conn)?)))?;
+    let secret = Secret::new(secret);
     let is_running = |session: &Session| {
         runs.iter()
             .any(|(of, handle)| of == session && is_alive(room.store.path(), *handle))
@@ -472,7 +525,8 @@ pub(super) fn whole_store(
     let mut asked = Vec::new();
     for link in links {
         if is_running(&link.session) {
-            done(outcome(&link, OutcomeKind::Deferred, Counts::default()));
+            let deferred = outcome(&link, OutcomeKind::Deferred, Counts::default());
+            done(link.id, deferred);
         } else {
             let position = position_of(&link);
             asked.push((link, position));
@@ -492,7 +546,7 @@ pub(super) fn whole_store(
         Err(error) => {
             asked
                 .iter()
-                .for_each(|(link, _)| done(failed(link, error.to_string())));
+                .for_each(|(link, _)| done(link.id, failed(link, error.to_string())));
             return Ok(Left::default());
         }
     };
@@ -500,36 +554,36 @@ pub(super) fn whole_store(
     let mut open = std::collections::VecDeque::new();
     for ((link, position), look) in asked.into_iter().zip(looks) {
         match look {
-            opencode::Look::Gone => done(gone(room, link, purpose)?),
+            opencode::Look::Gone => done(link.id, gone(room, link, purpose)?),
             opencode::Look::Same => {
                 match link.baseline_end {
                     // There was nothing to remember.
-                    Some(_) => drop(settle(room, &link, end_of_baseline(room, &link)?)?),
+                    Some(_) => drop(settle(room, &link, end_of_baseline(&secret, &link))?),
                     None => found(room, &link)?,
                 }
-                done(outcome(&link, OutcomeKind::Unchanged, Counts::default()));
+                let unchanged = outcome(&link, OutcomeKind::Unchanged, Counts::default());
+                done(link.id, unchanged);
             }
             opencode::Look::Moved => {
                 open.push_back((link, position, Counts::default(), OutcomeKind::Unchanged, 0))
             }
         }
     }
-    let secret = &room.secret()?;
     while let Some((link, position, mut counts, mut kind, tries)) = open.pop_front() {
         let slice = Slice {
             bytes: SLICE_BYTES,
             until: Some(Instant::now() + SLICE_TIME),
             stop: Some(&room.stop),
         };
-        let reading = match store.read(&link.thread, &position, secret, slice) {
+        let reading = match store.read(&link.thread, &position, &secret, slice) {
             Ok(Some(reading)) => reading,
             Ok(None) | Err(opencode::Error::Missing) => {
-                done(gone(room, link, purpose)?);
+                done(link.id, gone(room, link, purpose)?);
                 continue;
             }
             Err(opencode::Error::Stopped) => return Err(Error::closed()),
             Err(error) => {
-                done(failed(&link, error.to_string()));
+                done(link.id, failed(&link, error.to_string()));
                 continue;
             }
         };
@@ -547,7 +601,8 @@ pub(super) fn whole_store(
             },
             baseline_end: link.baseline_end.filter(|_| reading.more),
             source: path_text(link.source.as_deref()),
-            source_id: source_id(secret, &link, link.source.as_deref()),
+            source_id: source_id(&secret, &link, link.source.as_deref()),
+            secret: secret.clone(),
             progress: Progress {
                 state: serde_json::to_string(&reading.position).ok(),
                 ..Progress::default()
@@ -565,20 +620,20 @@ pub(super) fn whole_store(
                 counts.join(told);
                 if reading.more && purpose == Purpose::Background {
                     left.more.push(link.id);
-                    done(outcome(&link, kind, counts));
+                    done(link.id, outcome(&link, kind, counts));
                 } else if reading.more {
                     open.push_back((*link, reading.position, counts, kind, tries));
                 } else {
-                    done(outcome(&link, kind, counts));
+                    done(link.id, outcome(&link, kind, counts));
                 }
             }
-            Settled::Deferred => done(outcome(&link, OutcomeKind::Deferred, counts)),
+            Settled::Deferred => done(link.id, outcome(&link, OutcomeKind::Deferred, counts)),
             Settled::Stale => match room.store.read(|conn| links::of_id(conn, link.id))? {
                 Some(now) if tries < TRIES => {
                     let position = position_of(&now);
                     open.push_back((now, position, counts, kind, tries + 1));
                 }
-                _ => done(outcome(&link, kind, counts)),
+                _ => done(link.id, outcome(&link, kind, counts)),
             },
         }
     }
@@ -600,16 +655,17 @@ fn gone(room: &Room, mut link: LinkRow, purpose: Purpose) -> Result<Outcome> {
 }
 
 /// Ends the baseline of a session of OpenCode that has nothing to read.
-fn end_of_baseline(room: &Room, link: &LinkRow) -> Result<Settle> {
-    Ok(Settle {
+fn end_of_baseline(secret: &Secret, link: &LinkRow) -> Settle {
+    Settle {
         room_wants: true,
         acts: Vec::new(),
         skip: Skip::None,
         baseline_end: None,
         source: path_text(link.source.as_deref()),
-        source_id: source_id(&room.secret()?, link, link.source.as_deref()),
+        source_id: source_id(secret, link, link.source.as_deref()),
+        secret: secret.clone(),
         progress: link.progress.clone(),
-    })
+    }
 }
 
 fn path_text(path: Option<&Path>) -> Option<String> {
@@ -654,6 +710,8 @@ pub(super) struct Settle {
     pub baseline_end: Option<u64>,
     pub source: Option<String>,
     pub source_id: [u8; 16],
+    /// What all hashes were made with.
+    pub secret: Secret,
     pub progress: Progress,
 }
 
@@ -666,7 +724,7 @@ pub(super) enum Settled {
 }
 
 /// Stores a slice: position, turns and event in one transaction, if the link
-/// is still as it was read.
+/// is still as it was read, and the database the same one.
 pub(super) fn settle(room: &Room, link: &LinkRow, slice: Settle) -> Result<Settled> {
     if slice.acts.is_empty() && !slice.room_wants {
         return Ok(Settled::Stored(Counts::default(), Box::new(link.clone())));
@@ -678,6 +736,9 @@ pub(super) fn settle(room: &Room, link: &LinkRow, slice: Settle) -> Result<Settl
         else {
             return Ok(Settled::Stale);
         };
+        if Secret::new(links::secret(tx.conn()?)?) != slice.secret {
+            return Ok(Settled::Stale);
+        }
         if links::runs(tx.conn()?, &link.session)?
             .iter()
             .any(|handle| is_alive(&database, *handle))
@@ -685,15 +746,14 @@ pub(super) fn settle(room: &Room, link: &LinkRow, slice: Settle) -> Result<Settl
             return Ok(Settled::Deferred);
         }
         let counts = take_in(tx, &link, &slice)?;
-        links::advance(
+        let now = links::advance(
             tx,
-            &link,
+            link,
             slice.source.as_deref(),
-            &slice.progress,
+            slice.progress,
             slice.baseline_end,
         )?;
-        let now = links::of_id(tx.conn()?, id)?;
-        Ok(now.map_or(Settled::Stale, |now| Settled::Stored(counts, Box::new(now))))
+        Ok(Settled::Stored(counts, Box::new(now)))
     })
 }
 
@@ -787,10 +847,13 @@ pub(super) fn tell(
 
 /// Whether the host itself runs the session, by any living handle.
 pub(super) fn is_running(room: &Room, session: &Session) -> Result<bool> {
-    let handles = room.store.read(|conn| links::runs(conn, session))?;
-    Ok(handles
-        .iter()
-        .any(|handle| is_alive(room.store.path(), *handle)))
+    let handles = room.store.look(|conn| links::runs(conn, session))?;
+    Ok(any_alive(room, &handles))
+}
+
+fn any_alive(room: &Room, handles: &[i64]) -> bool {
+    let mut handles = handles.iter();
+    handles.any(|handle| is_alive(room.store.path(), *handle))
 }
 
 /// Counts a miss; the third in a row is told, and ends the link.
@@ -863,16 +926,16 @@ fn found(room: &Room, link: &LinkRow) -> Result<()> {
 /// A file in which the thread goes on since the adoption.
 fn newer(
     agent: &dyn Agent,
-    link: &LinkRow,
     path: &Path,
+    thread: &str,
+    adopted_at: i64,
     on: &mut Continuations,
 ) -> Option<PathBuf> {
-    let now = on.of(agent, path, &link.thread)?;
+    let now = on.of(agent, path, thread)?;
     let later = |path: &Path| agent.named(path).map(|named| named.order);
     let written = Stamp::of(&now).ok()?.modified_ms();
     // What was there at the adoption and lay still since is not where the person goes on.
-    (later(&now) > later(path) && written.saturating_add(COARSE_MS) >= link.adopted_at)
-        .then_some(now)
+    (later(&now) > later(path) && written.saturating_add(COARSE_MS) >= adopted_at).then_some(now)
 }
 
 /// Whether what was at `before` is now at `now`: the same file, or the same
@@ -899,7 +962,8 @@ fn turn_to(room: &Room, link: &LinkRow, newer: PathBuf) -> Result<()> {
                     followed: true,
                     ..now
                 };
-                links::advance(tx, &turned, newer.to_str(), &Progress::default(), baseline)
+                links::advance(tx, turned, newer.to_str(), Progress::default(), baseline)?;
+                Ok(())
             }
             None => Ok(()),
         }

@@ -1,5 +1,6 @@
 //! The verbs of upstream sessions.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use super::pass::{self, Continuations, LOCAL, Purpose, Settle, Settled};
@@ -336,17 +337,41 @@ pub(crate) fn scan(room: &Room, request: &Scan) -> Result<Scanned> {
         catalog: request.catalog,
         key: request.session_key.as_deref(),
         local: true,
-        without_state: false,
+        without_state: true,
     };
-    let rows = room
-        .store
-        .read(|conn| links::list(conn, &filter, usize::MAX, 0))?;
-    Ok(Scanned {
-        outcomes: pass_over(room, rows, Purpose::Scan)?,
-    })
+    let (rows, runs) = room.store.read(|conn| {
+        let rows = links::list(conn, &filter, usize::MAX, 0)?;
+        Ok((rows, links::all_runs(conn)?))
+    })?;
+    let marked: HashSet<Session> = runs.into_iter().map(|(session, _)| session).collect();
+    let mut on = Continuations::default();
+    let mut outcomes = Vec::with_capacity(rows.len());
+    let mut others = Vec::new();
+    for row in rows {
+        // Most files are as they were, which needs no pass to see.
+        let untouched = !marked.contains(&row.session)
+            && row.catalog != Catalog::Opencode
+            && row.glance().is_some_and(|glance| {
+                file_agent(row.catalog).is_ok_and(|agent| glance.is_untouched(agent, &mut on))
+            });
+        if untouched {
+            outcomes.push(pass::outcome(
+                &row,
+                OutcomeKind::Unchanged,
+                pass::Counts::default(),
+            ));
+        } else {
+            others.push(row);
+        }
+    }
+    outcomes.extend(pass_over(room, others, Purpose::Scan)?);
+    outcomes.sort_by(|one, other| {
+        (&one.session_key, &one.agent_id).cmp(&(&other.session_key, &other.agent_id))
+    });
+    Ok(Scanned { outcomes })
 }
 
-/// One pass over each of the links; the outcomes by session key and agent.
+/// One pass over each of the links.
 fn pass_over(room: &Room, rows: Vec<LinkRow>, purpose: Purpose) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::with_capacity(rows.len());
     let mut stores: Vec<(PathBuf, Vec<LinkRow>)> = Vec::new();
@@ -370,14 +395,11 @@ fn pass_over(room: &Room, rows: Vec<LinkRow>, purpose: Purpose) -> Result<Vec<Ou
     }
     for (source, rows) in stores {
         let mut store = room.store_of(&source);
-        pass::whole_store(room, &mut store, rows, purpose, |outcome| {
+        pass::whole_store(room, &mut store, rows, purpose, |_, outcome| {
             outcomes.push(outcome)
         })?;
         room.keep_store(source, store);
     }
-    outcomes.sort_by(|one, other| {
-        (&one.session_key, &one.agent_id).cmp(&(&other.session_key, &other.agent_id))
-    });
     Ok(outcomes)
 }
 
@@ -500,6 +522,7 @@ fn judge_rows(room: &Room, link: &LinkRow, request: &Feed) -> Result<Settle> {
         baseline_end: link.baseline_end,
         source: None,
         source_id: pass::source_id(secret, link, None),
+        secret: secret.clone(),
         progress: Progress {
             state,
             ..Progress::default()
