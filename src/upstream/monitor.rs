@@ -20,7 +20,7 @@ use super::{file_agent, opencode};
 use crate::contract::{Catalog, Error, Outcome, OutcomeKind, Result};
 use crate::files::{self, Group, Hint, Subscription};
 use crate::key::Session;
-use crate::store::links::{self, FileStamp, LinkRow};
+use crate::store::links::{self, Brief, FileStamp, LinkRow};
 
 /// The shortest time between two rounds that hints lead to: a program writes its
 /// rows in bursts, and the first of them is followed at once.
@@ -430,33 +430,35 @@ impl Monitor {
             gone.into_iter().for_each(|id| self.forget(id));
         }
         for some in changed.chunks(AT_ONCE) {
-            for row in self.rows(some)? {
-                self.learn(&row);
+            for link in self.briefs(some)? {
+                self.learn(link);
             }
         }
         Ok(())
     }
 
     /// Takes in a link as it is now.
-    fn learn(&mut self, row: &LinkRow) {
-        let Some(glance) = row.glance() else {
-            return;
-        };
-        let (id, source) = (row.id, glance.source);
+    fn learn(&mut self, link: Brief) {
+        let (id, source) = (link.id, link.source.as_path());
         let mut linked = Linked {
-            revision: row.revision,
+            revision: link.revision,
             source: source.into(),
-            thread: glance.thread.into(),
-            adopted_at: glance.adopted_at,
-            stamp: glance.stamp,
+            thread: link.thread.as_str().into(),
+            adopted_at: link.adopted_at,
+            stamp: link.stamp,
             folders: Box::default(),
             names: [0; 3],
         };
         let known = self.links.get_mut(&id);
         if self.catalog == Catalog::Opencode {
-            if known.is_some_and(|known| known.revision == row.revision) {
+            if known.is_some_and(|known| known.revision == link.revision) {
                 return;
             }
+            // Where it is read from says which folders tell of it.
+            let whole = self.room.store.look(|conn| links::of_id(conn, id));
+            let Ok(Some(whole)) = whole else {
+                return;
+            };
             let kept = self
                 .stores
                 .entry(source.to_owned())
@@ -464,8 +466,8 @@ impl Monitor {
             // Something of the store was not looked at as it is now.
             kept.settled = None;
             let folders = kept.store.folders(&opencode::Link {
-                thread: &row.thread,
-                position: &pass::position_of(row),
+                thread: &link.thread,
+                position: &pass::position_of(&whole),
             });
             linked.folders = folders.iter().map(|path| self.folder(path)).collect();
         } else if let Some(known) = known.filter(|known| *known.source == *source) {
@@ -476,7 +478,7 @@ impl Monitor {
             // Events name a file by the folder that is watched, be it behind a link or not.
             let real = source.canonicalize().ok();
             let real = real.as_deref().unwrap_or(source);
-            linked.names = [self.hash(source), self.hash(real), self.hash(&*row.thread)];
+            linked.names = [self.hash(source), self.hash(real), self.hash(&*link.thread)];
             self.names.extend(linked.names.map(|name| (name, id)));
             let mut folders = vec![source.parent(), real.parent()];
             folders.dedup();
@@ -513,22 +515,24 @@ impl Monitor {
     /// Takes in one link, watches its folders, and has it looked at: it may have
     /// been written to before they were watched.
     fn link_changed(&mut self, id: i64) {
-        match self.link(id) {
-            Ok(Some(link)) => {
-                self.learn(&link);
-                self.watch_of(id);
-                self.due.add(id);
-            }
-            Ok(None) => self.forget(id),
+        match self.relearn(id) {
+            Ok(true) => self.due.add(id),
+            Ok(false) => self.forget(id),
             Err(error) => unreadable(&error),
         }
     }
 
-    /// Watches what was not yet tried of the link's folders.
-    fn watch_of(&mut self, id: i64) {
+    /// Takes in one link and watches its folders; false when it is none of ours
+    /// any more.
+    fn relearn(&mut self, id: i64) -> Result<bool> {
+        let Some(link) = self.briefs(&[id])?.pop() else {
+            return Ok(false);
+        };
+        self.learn(link);
         if let Some(link) = self.links.get(&id) {
             self.watch(link.folders.to_vec());
         }
+        Ok(true)
     }
 
     /// Watches those of the folders that were not yet tried.
@@ -712,11 +716,8 @@ impl Monitor {
             left.into_iter().for_each(|id| self.due.add(id));
             for (id, outcome) in &outcomes {
                 // A message brings a folder of its own in the older tree.
-                if outcome.outcome == OutcomeKind::Activity
-                    && let Some(link) = self.link(*id)?
-                {
-                    self.learn(&link);
-                    self.watch_of(*id);
+                if outcome.outcome == OutcomeKind::Activity {
+                    self.relearn(*id)?;
                 }
                 self.done(outcome, since);
             }
@@ -730,22 +731,21 @@ impl Monitor {
         Ok(looked)
     }
 
-    /// These of the catalog's links, as they are now.
-    fn rows(&self, ids: &[i64]) -> Result<Vec<LinkRow>> {
-        let mut rows = self.room.store.read(|conn| {
-            let of_ids = ids.iter().map(|id| links::of_id(conn, *id));
-            of_ids
-                .filter_map(Result::transpose)
-                .collect::<Result<Vec<_>>>()
-        })?;
-        rows.retain(|link| self.is_mine(link));
-        Ok(rows)
+    /// Those of the links that are still the catalog's, with a source on this machine.
+    fn briefs(&self, ids: &[i64]) -> Result<Vec<Brief>> {
+        let mut links = self
+            .room
+            .store
+            .read(|conn| links::local_of_ids(conn, ids))?;
+        links.retain(|link| link.catalog == self.catalog);
+        Ok(links)
     }
 
-    /// The link as it is now; `None` when it ended, or was turned to another catalog.
-    fn link(&self, id: i64) -> Result<Option<LinkRow>> {
-        let link = self.room.store.look(|conn| links::of_id(conn, id))?;
-        Ok(link.filter(|link| self.is_mine(link)))
+    /// As [`Monitor::briefs`], all of them.
+    fn rows(&self, ids: &[i64]) -> Result<Vec<LinkRow>> {
+        let mut rows = self.room.store.read(|conn| links::of_ids(conn, ids))?;
+        rows.retain(|link| self.is_mine(link));
+        Ok(rows)
     }
 
     fn is_mine(&self, link: &LinkRow) -> bool {

@@ -11,7 +11,7 @@ use super::print::Secret;
 use super::room::Room;
 use super::rows::Slice;
 use super::source::{Mark, OpenError, Source, Stamp};
-use super::{find, opencode};
+use super::{file_agent, find, opencode};
 use crate::contract::{
     ActorType, Catalog, Code, Error, Kind, NewEvent, Outcome, OutcomeKind, Payload, Result,
 };
@@ -20,7 +20,7 @@ use crate::log::Draft;
 use crate::signal;
 use crate::store::Tx;
 use crate::store::alive::is_alive;
-use crate::store::links::{self, FileStamp, Known, LinkRow, Progress};
+use crate::store::links::{self, Brief, FileStamp, Known, LinkRow, Progress};
 use crate::sys;
 
 /// What one slice takes at most.
@@ -103,10 +103,14 @@ fn with(done: Outcome, before: Counts) -> Outcome {
 }
 
 pub(super) fn outcome(link: &LinkRow, kind: OutcomeKind, counts: Counts) -> Outcome {
+    outcome_of(&link.session, link.catalog, kind, counts)
+}
+
+fn outcome_of(session: &Session, catalog: Catalog, kind: OutcomeKind, counts: Counts) -> Outcome {
     Outcome {
-        session_key: link.session.key.clone(),
-        agent_id: link.session.agent.clone(),
-        catalog: link.catalog,
+        session_key: session.key.clone(),
+        agent_id: session.agent.clone(),
+        catalog,
         outcome: kind,
         human_turns: counts.turns(),
         prompts: counts.prompts,
@@ -321,14 +325,16 @@ impl FilePass {
             until: Some(Instant::now() + SLICE_TIME),
             stop: Some(&room.stop),
         };
-        // What is rewritten in place while it is read is read anew.
-        let before = match self.anchor() {
-            Ok(before) => before,
-            Err(error) => return Ok(Step::Done(failed(&self.link, unreadable(&error)))),
+        // What is rewritten in place while it is read is read anew. What stands before
+        // the position must be what it was when the slice before ended.
+        let before = if self.position > 0 && self.source.end() < u64::MAX {
+            self.link.progress.mark
+        } else {
+            match self.anchor() {
+                Ok(before) => before,
+                Err(error) => return Ok(Step::Done(failed(&self.link, unreadable(&error)))),
+            }
         };
-        if self.position > 0 && before.is_some() && before != self.link.progress.mark {
-            return Ok(Step::Stale(self.link.id));
-        }
         let mut acts = Vec::new();
         let read = agent::scan(
             &mut self.source,
@@ -430,19 +436,6 @@ pub(super) struct Glance<'a> {
     pub stamp: Option<FileStamp>,
 }
 
-impl LinkRow {
-    /// The glance at the link; `None` when it has no source on this machine.
-    pub(super) fn glance(&self) -> Option<Glance<'_>> {
-        let settled = self.baseline_end.is_none() && self.misses == 0;
-        Some(Glance {
-            source: self.source.as_deref()?,
-            thread: &self.thread,
-            adopted_at: self.adopted_at,
-            stamp: self.progress.stamp.filter(|_| settled),
-        })
-    }
-}
-
 impl Glance<'_> {
     /// Whether the file is as it was, and the thread goes on in no other one.
     pub(super) fn is_untouched(&self, agent: &dyn Agent, on: &mut Continuations) -> bool {
@@ -450,6 +443,27 @@ impl Glance<'_> {
             && Stamp::of(self.source).is_ok_and(|stamp| self.stamp == Some(seen(&stamp)))
             && newer(agent, self.source, self.thread, self.adopted_at, on).is_none()
     }
+}
+
+/// The outcome of a link to a file that is as it was, which needs no pass to
+/// see; `None` when it takes one.
+pub(super) fn unchanged(link: &Brief, on: &mut Continuations) -> Option<Outcome> {
+    let agent = file_agent(link.catalog).ok()?;
+    let glance = Glance {
+        source: &link.source,
+        thread: &link.thread,
+        adopted_at: link.adopted_at,
+        stamp: link.stamp,
+    };
+    let unchanged = || {
+        outcome_of(
+            &link.session,
+            link.catalog,
+            OutcomeKind::Unchanged,
+            Counts::default(),
+        )
+    };
+    glance.is_untouched(agent, on).then(unchanged)
 }
 
 /// Passes over a file's link to its end.

@@ -306,7 +306,7 @@ pub(crate) fn list(room: &Room, request: &LinksRequest) -> Result<LinksReply> {
     let offset = request.offset.unwrap_or(0);
     let mut rows = room
         .store
-        .read(|conn| links::list(conn, &links::Filter::default(), most + 1, offset))?;
+        .look(|conn| links::page(conn, most + 1, offset))?;
     let more = rows.len() > most;
     rows.truncate(most);
     Ok(LinksReply {
@@ -333,38 +333,27 @@ pub(crate) fn scan(room: &Room, request: &Scan) -> Result<Scanned> {
         // Its agent is not told: any will do, the key itself must be one.
         Session::of(key, None)?;
     }
-    let filter = links::Filter {
-        catalog: request.catalog,
-        key: request.session_key.as_deref(),
-        local: true,
-        without_state: true,
-    };
-    let (rows, runs) = room.store.read(|conn| {
-        let rows = links::list(conn, &filter, usize::MAX, 0)?;
-        Ok((rows, links::all_runs(conn)?))
+    let key = request.session_key.as_deref();
+    let (links, runs) = room.store.read(|conn| {
+        let links = links::local(conn, request.catalog, key)?;
+        Ok((links, links::all_runs(conn)?))
     })?;
     let marked: HashSet<Session> = runs.into_iter().map(|(session, _)| session).collect();
     let mut on = Continuations::default();
-    let mut outcomes = Vec::with_capacity(rows.len());
+    let mut outcomes = Vec::with_capacity(links.len());
     let mut others = Vec::new();
-    for row in rows {
-        // Most files are as they were, which needs no pass to see.
-        let untouched = !marked.contains(&row.session)
-            && row.catalog != Catalog::Opencode
-            && row.glance().is_some_and(|glance| {
-                file_agent(row.catalog).is_ok_and(|agent| glance.is_untouched(agent, &mut on))
-            });
-        if untouched {
-            outcomes.push(pass::outcome(
-                &row,
-                OutcomeKind::Unchanged,
-                pass::Counts::default(),
-            ));
-        } else {
-            others.push(row);
+    for link in links {
+        // Most files are as they were.
+        let unmarked = Some(&link).filter(|link| !marked.contains(&link.session));
+        match unmarked.and_then(|link| pass::unchanged(link, &mut on)) {
+            Some(unchanged) => outcomes.push(unchanged),
+            None => others.push(link.id),
         }
     }
-    outcomes.extend(pass_over(room, others, Purpose::Scan)?);
+    if !others.is_empty() {
+        let rows = room.store.read(|conn| links::of_ids(conn, &others))?;
+        outcomes.extend(pass_over(room, rows, Purpose::Scan)?);
+    }
     outcomes.sort_by(|one, other| {
         (&one.session_key, &one.agent_id).cmp(&(&other.session_key, &other.agent_id))
     });
