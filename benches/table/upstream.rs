@@ -426,12 +426,10 @@ fn wake_in_another_process(table: &mut Table, folder: &Path, effort: Effort) {
 /// Writes a store as OpenCode does; its sessions.
 fn opencode_store(path: &Path, sessions: usize, parts: usize) -> Vec<String> {
     let conn = Connection::open(path).unwrap();
-    conn.execute_batch(
-        concat!(
-            include_str!("../../src/upstream/opencode/fixture.sql"),
-            "BEGIN;"
-        ),
-    )
+    conn.execute_batch(concat!(
+        include_str!("../../src/upstream/opencode/fixture.sql"),
+        "BEGIN;"
+    ))
     .unwrap();
     let begin = now_ms() - 86_400_000;
     let threads: Vec<String> = (0..sessions).map(|n| format!("ses_{n:026}")).collect();

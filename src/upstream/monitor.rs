@@ -16,7 +16,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounde
 
 use super::pass::{self, Begun, Continuations, FilePass, Glance, Purpose, Step};
 use super::room::{CatalogStats, Room};
-use super::{file_agent, opencode};
+use super::{file_agent, opencode, stores};
 use crate::contract::{Catalog, Error, Outcome, OutcomeKind, Result};
 use crate::files::{self, Group, Hint, Subscription};
 use crate::key::Session;
@@ -467,7 +467,7 @@ impl Monitor {
             kept.settled = None;
             let folders = kept.store.folders(&opencode::Link {
                 thread: &link.thread,
-                position: &pass::position_of(&whole),
+                position: &stores::position_of(&whole),
             });
             linked.folders = folders.iter().map(|path| self.folder(path)).collect();
         } else if let Some(known) = known.filter(|known| *known.source == *source) {
@@ -690,7 +690,7 @@ impl Monitor {
             // Asked before the looking: what is written meanwhile is a move.
             let state = kept.state();
             let mut outcomes = Vec::new();
-            let passed = pass::whole_store(
+            let passed = stores::whole_store(
                 &self.room,
                 &mut kept.store,
                 links,

@@ -3,10 +3,12 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::pass::{self, Continuations, LOCAL, Purpose, Settle, Settled};
+use super::outcome;
+use super::pass::{self, Continuations, LOCAL, Purpose};
 use super::room::Room;
+use super::settle::{self, Settle, Settled};
 use super::source::{OpenError, Source};
-use super::{agent, file_agent, find, opencode};
+use super::{agent, file_agent, find, opencode, stores};
 use crate::contract::{
     ActorType, Adopt, Adopted, Baseline, Catalog, Code, Error, Event, Feed, Kind, Link, LinksReply,
     LinksRequest, Outcome, OutcomeKind, OwnMessage, Recorded, Released, Remembered, Result,
@@ -127,7 +129,7 @@ pub(crate) fn adopt(room: &Room, request: Adopt) -> Result<Adopted> {
 }
 
 fn record_adopted(tx: &Tx<'_>, session: &Session, catalog: Catalog) -> Result<Event> {
-    match pass::tell(
+    match settle::tell(
         tx,
         session,
         Kind::Adopted,
@@ -384,7 +386,7 @@ fn pass_over(room: &Room, rows: Vec<LinkRow>, purpose: Purpose) -> Result<Vec<Ou
     }
     for (source, rows) in stores {
         let mut store = room.store_of(&source);
-        pass::whole_store(room, &mut store, rows, purpose, |_, outcome| {
+        stores::whole_store(room, &mut store, rows, purpose, |_, outcome| {
             outcomes.push(outcome)
         })?;
         room.keep_store(source, store);
@@ -437,34 +439,34 @@ pub(crate) fn feed(room: &Room, request: &Feed) -> Result<Outcome> {
             ));
         }
         if pass::is_running(room, &session)? {
-            return Ok(pass::outcome(
+            return Ok(outcome::outcome(
                 &link,
                 OutcomeKind::Deferred,
-                pass::Counts::default(),
+                outcome::Counts::default(),
             ));
         }
         if missing {
-            match pass::miss::<()>(room, &link, Purpose::Scan)? {
+            match settle::miss::<()>(room, &link, Purpose::Scan)? {
                 pass::Step::Done(outcome) => return Ok(outcome),
                 _ => continue,
             }
         }
         let settle = judge_rows(room, &link, request)?;
         let moved = settle.progress.state != link.progress.state;
-        match pass::settle(room, &link, settle)? {
+        match settle::settle(room, &link, settle)? {
             Settled::Stored(counts, _) => {
                 let kind = if moved || counts.any() {
                     OutcomeKind::Activity
                 } else {
                     OutcomeKind::Unchanged
                 };
-                return Ok(pass::outcome(&link, kind, counts));
+                return Ok(outcome::outcome(&link, kind, counts));
             }
             Settled::Deferred => {
-                return Ok(pass::outcome(
+                return Ok(outcome::outcome(
                     &link,
                     OutcomeKind::Deferred,
-                    pass::Counts::default(),
+                    outcome::Counts::default(),
                 ));
             }
             Settled::Stale => {}
@@ -485,7 +487,7 @@ fn judge_rows(room: &Room, link: &LinkRow, request: &Feed) -> Result<Settle> {
         .flatten()
         .map(|row| row.get().as_bytes());
     let (acts, state) = if link.catalog == Catalog::Opencode {
-        let position = pass::position_of(link);
+        let position = stores::position_of(link);
         let reading = opencode::feed(&link.thread, &position, rows, secret);
         (reading.acts, serde_json::to_string(&reading.position).ok())
     } else {
@@ -510,7 +512,7 @@ fn judge_rows(room: &Room, link: &LinkRow, request: &Feed) -> Result<Settle> {
         skip: link.skip_before(),
         baseline_end: link.baseline_end,
         source: None,
-        source_id: pass::source_id(secret, link, None),
+        source_id: settle::source_id(secret, link, None),
         secret: secret.clone(),
         progress: Progress {
             state,
