@@ -22,8 +22,19 @@ pub(crate) enum Hint<'a> {
     Lost,
 }
 
-type Listener = Arc<dyn Fn(Hint<'_>) + Send + Sync>;
-type Listeners = Arc<Mutex<HashMap<PathBuf, Vec<(u64, Listener)>>>>;
+type Tell = Arc<dyn Fn(Hint<'_>) + Send + Sync>;
+
+/// By where the watched path really is: two names of one place are watched as
+/// one, and the system tells them apart no more than that.
+type Listeners = Arc<Mutex<HashMap<PathBuf, Vec<Listener>>>>;
+
+/// Who is told of changes at a place, under the name he knows it by.
+#[derive(Clone)]
+struct Listener {
+    id: u64,
+    name: Arc<Path>,
+    tell: Tell,
+}
 
 static SHARED: PerProcess<[Mutex<Shared>; 5]> = PerProcess::new();
 
@@ -59,17 +70,19 @@ struct Shared {
 /// Listening to a path; dropping it ends that.
 pub(crate) struct Subscription {
     group: Group,
-    path: PathBuf,
+    place: PathBuf,
     id: u64,
 }
 
-/// Has `listener` told of changes to the file `path`, or to what lies directly
-/// in the folder `path`. It is called on the watcher's thread and must not wait.
+/// Has `tell` told of changes to the file `path`, or to what lies directly
+/// in the folder `path`, by paths that begin with `path` as it is given here.
+/// It is called on the watcher's thread and must not wait.
 pub(crate) fn listen(
     group: Group,
     path: &Path,
-    listener: impl Fn(Hint<'_>) + Send + Sync + 'static,
+    tell: impl Fn(Hint<'_>) + Send + Sync + 'static,
 ) -> notify::Result<Subscription> {
+    let place = path.canonicalize()?;
     let mut shared = lock(group.shared());
     let shared = &mut *shared;
     let watcher = match &mut shared.watcher {
@@ -80,15 +93,14 @@ pub(crate) fn listen(
     let id = shared.last_id;
     // Also when somebody listens to the path already: another file or folder may
     // be there now. Watching the same one twice is watching it once.
-    watcher.watch(path, RecursiveMode::NonRecursive)?;
+    watcher.watch(&place, RecursiveMode::NonRecursive)?;
     let mut listeners = lock(&shared.listeners);
-    let of_path = listeners.entry(path.to_owned()).or_default();
-    of_path.push((id, Arc::new(listener)));
-    Ok(Subscription {
-        group,
-        path: path.to_owned(),
+    listeners.entry(place.clone()).or_default().push(Listener {
         id,
-    })
+        name: path.into(),
+        tell: Arc::new(tell),
+    });
+    Ok(Subscription { group, place, id })
 }
 
 impl Drop for Subscription {
@@ -96,12 +108,12 @@ impl Drop for Subscription {
         let mut shared = lock(self.group.shared());
         let (unused, empty) = {
             let mut listeners = lock(&shared.listeners);
-            let unused = listeners.get_mut(&self.path).is_some_and(|of_path| {
-                of_path.retain(|(id, _)| *id != self.id);
-                of_path.is_empty()
+            let unused = listeners.get_mut(&self.place).is_some_and(|of_place| {
+                of_place.retain(|listener| listener.id != self.id);
+                of_place.is_empty()
             });
             if unused {
-                listeners.remove(&self.path);
+                listeners.remove(&self.place);
             }
             (unused, listeners.is_empty())
         };
@@ -109,7 +121,7 @@ impl Drop for Subscription {
             shared.watcher = None;
         } else if unused && let Some(watcher) = &mut shared.watcher {
             // A path that is gone is no longer watched anyway.
-            let _ = watcher.unwatch(&self.path);
+            let _ = watcher.unwatch(&self.place);
         }
     }
 }
@@ -130,29 +142,20 @@ fn start(listeners: Listeners) -> notify::Result<RecommendedWatcher> {
 }
 
 fn tell(listeners: &Listeners, path: &Path) {
-    let told: Vec<Listener> = {
-        let listeners = lock(listeners);
-        [Some(path), path.parent()]
-            .into_iter()
-            .flatten()
-            .filter_map(|watched| listeners.get(watched))
-            .flatten()
-            .map(|(_, listener)| Arc::clone(listener))
-            .collect()
-    };
-    for listener in told {
-        listener(Hint::Changed(path));
+    let at = |place: Option<&Path>| place.and_then(|place| lock(listeners).get(place).cloned());
+    for listener in at(Some(path)).iter().flatten() {
+        (listener.tell)(Hint::Changed(&listener.name));
+    }
+    let name = path.file_name().unwrap_or_default();
+    for listener in at(path.parent()).iter().flatten() {
+        (listener.tell)(Hint::Changed(&listener.name.join(name)));
     }
 }
 
 fn tell_all(listeners: &Listeners) {
-    let all: Vec<Listener> = lock(listeners)
-        .values()
-        .flatten()
-        .map(|(_, listener)| Arc::clone(listener))
-        .collect();
+    let all: Vec<Listener> = lock(listeners).values().flatten().cloned().collect();
     for listener in all {
-        listener(Hint::Lost);
+        (listener.tell)(Hint::Lost);
     }
 }
 
@@ -192,5 +195,36 @@ mod tests {
             receive.into_iter().all(|(_, hint)| hint == wanted),
             "both senders are dropped: nobody is told any more"
         );
+    }
+    #[test]
+    fn two_names_of_a_folder_are_each_told_by_their_own_and_one_outlives_the_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let real = folder.path().join("real");
+        let link = folder.path().join("link");
+        std::fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let (send, receive) = std::sync::mpsc::channel();
+        let listen_at = |path: &Path| {
+            let send = send.clone();
+            listen(Group::Wakes, path, move |hint| {
+                drop(send.send(format!("{hint:?}")))
+            })
+            .unwrap()
+        };
+        for (leaves, stays) in [(&link, &real), (&real, &link)] {
+            let both = [listen_at(stays), listen_at(leaves)];
+            std::fs::write(real.join("a"), "1").unwrap();
+            let mut missing = vec![&real, &link];
+            while !missing.is_empty() {
+                let hint = receive.recv_timeout(Duration::from_secs(10)).unwrap();
+                missing.retain(|path| hint != format!("{:?}", Hint::Changed(&path.join("a"))));
+            }
+            let [stayed, left] = both;
+            drop(left);
+            std::fs::write(real.join("b"), "1").unwrap();
+            let wanted = format!("{:?}", Hint::Changed(&stays.join("b")));
+            while receive.recv_timeout(Duration::from_secs(10)).unwrap() != wanted {}
+            drop(stayed);
+        }
     }
 }

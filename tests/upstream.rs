@@ -4,7 +4,7 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -1161,6 +1161,89 @@ fn a_folder_that_two_handles_watch_is_watched_again_when_it_was_made_anew() {
         until(|| (0..3).all(|_| is_told_by_events()));
     }
     until(|| told(&handles[0]) == typed);
+}
+
+#[test]
+fn a_folder_that_changes_itself_is_heard_of_no_less() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    let aware = place.open_watching(3_600_000, true);
+    let path = place.path("folder/a.jsonl");
+    append(&path, &[]);
+    adopt(&aware, Catalog::Claude, &path);
+    for mode in [0o700, 0o755, 0o700] {
+        let folder = path.parent().unwrap();
+        std::fs::set_permissions(folder, PermissionsExt::from_mode(mode)).unwrap();
+        append(&path, &[claude("typed")]);
+        assert_eq!(wakes(&aware, 20_000), 1, "after mode {mode:o}");
+        assert_eq!(drain(&aware), 1);
+    }
+}
+
+#[test]
+fn each_row_wakes_beside_a_busy_store_of_another_agent() {
+    const LINKS: usize = 20;
+    const ROWS: usize = 200;
+    let place = Place::new();
+    let aware = place.open_watching(3_600_000, true);
+    let source = place.path("opencode/opencode.db");
+    let store = opencode_store(&source);
+    adopt_opencode(
+        &aware,
+        "agent:main:busy",
+        OPENCODE_THREAD,
+        &source,
+        Baseline::Now,
+    );
+    let linked: Vec<_> = (0..LINKS)
+        .map(|n| {
+            let key = format!("agent:main:linked-{n}");
+            let path = place.path(&format!("folder-{}/{n}.jsonl", n % 4));
+            append(&path, &[]);
+            aware.watch(Watch::new(MANAGER, &*key)).unwrap();
+            aware
+                .adopt(Adopt::new(&*key, Catalog::Claude, path.to_str().unwrap()))
+                .unwrap();
+            (key, path)
+        })
+        .collect();
+    let done = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for n in 0.. {
+                if done.load(Ordering::Relaxed) {
+                    return;
+                }
+                opencode_message(&store, &format!("msg_{n:08}"), &format!("typed {n}"));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let ends = Ends(done);
+        for n in 0..ROWS {
+            let (key, path) = &linked[n * 7 % LINKS];
+            append(path, &[claude("typed")]);
+            let wait = WaitWakes {
+                timeout_ms: 20_000,
+                max: None,
+            };
+            let wakes = aware.wait_wakes(wait).unwrap().wakes;
+            let targets: Vec<_> = wakes.iter().map(|wake| &wake.target_session_key).collect();
+            assert_eq!(targets, [key], "row {n}");
+            assert_eq!(drain(&aware), 1);
+        }
+        drop(ends);
+    });
+    assert_eq!(told(&aware), ROWS as u64);
+    assert!(passes(&aware, "opencode") > 1);
+}
+
+/// Ends what waits for the flag, also when a check fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// A message of an older store of OpenCode, in files.

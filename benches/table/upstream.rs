@@ -307,6 +307,8 @@ fn wakes(table: &mut Table, folder: &Path, effort: Effort) {
     let store = folder.join("opencode");
     fs::create_dir(&store).unwrap();
     let threads = opencode_store(&store.join("opencode.db"), 100, 20_000);
+    // A row's id is its turn's: one that is there at the adoption is told no more.
+    let mut n = 0;
     for busy in [false, true] {
         let handle = Handle::with(json!({
             "database": folder.join(format!("wakes-{busy}.db")),
@@ -347,7 +349,6 @@ fn wakes(table: &mut Table, folder: &Path, effort: Effort) {
             "aware_drain_notices",
             &json!({"watcherSessionKey": MANAGER}),
         );
-        let mut n = 0;
         let pair = Pair::measure(
             effort.rounds(10),
             20,
@@ -425,23 +426,10 @@ fn wake_in_another_process(table: &mut Table, folder: &Path, effort: Effort) {
 /// Writes a store as OpenCode does; its sessions.
 fn opencode_store(path: &Path, sessions: usize, parts: usize) -> Vec<String> {
     let conn = Connection::open(path).unwrap();
-    conn.execute_batch(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;
-         CREATE TABLE session (
-             id text PRIMARY KEY, project_id text NOT NULL, parent_id text, directory text NOT NULL,
-             title text NOT NULL, version text NOT NULL, revert text,
-             time_created integer NOT NULL, time_updated integer NOT NULL, time_archived integer);
-         CREATE TABLE message (
-             id text PRIMARY KEY, session_id text NOT NULL REFERENCES session(id) ON DELETE CASCADE,
-             time_created integer NOT NULL, time_updated integer NOT NULL, data text NOT NULL);
-         CREATE TABLE part (
-             id text PRIMARY KEY, message_id text NOT NULL REFERENCES message(id) ON DELETE CASCADE,
-             session_id text NOT NULL, time_created integer NOT NULL, time_updated integer NOT NULL, data text NOT NULL);
-         CREATE INDEX message_session_time_created_id_idx ON message (session_id, time_created, id);
-         CREATE INDEX part_message_id_id_idx ON part (message_id, id);
-         CREATE INDEX part_session_idx ON part (session_id);
-         BEGIN;",
-    )
+    conn.execute_batch(concat!(
+        include_str!("../../src/upstream/opencode/fixture.sql"),
+        "BEGIN;"
+    ))
     .unwrap();
     let begin = now_ms() - 86_400_000;
     let threads: Vec<String> = (0..sessions).map(|n| format!("ses_{n:026}")).collect();

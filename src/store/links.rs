@@ -1,6 +1,5 @@
 //! Statements on upstream links, and on what their turns are known by.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 
 use rusqlite::types::ToSql;
@@ -95,64 +94,89 @@ fn one(conn: &Connection, which: &str, values: &[&dyn ToSql]) -> Result<Option<L
     )
 }
 
-/// What narrows a list of links.
-#[derive(Default)]
-pub(crate) struct Filter<'a> {
-    pub catalog: Option<Catalog>,
-    pub key: Option<&'a str>,
-    /// Only those whose source is on this machine.
-    pub local: bool,
-    /// Leave out what was saved with the position, which may be a few KiB a link.
-    pub without_state: bool,
+/// Those of the links that there still are, as they are now.
+pub(crate) fn of_ids(conn: &Connection, ids: &[i64]) -> Result<Vec<LinkRow>> {
+    let links = ids.iter().map(|id| of_id(conn, *id));
+    links.filter_map(Result::transpose).collect()
 }
 
-/// The links that pass the filter, by session key and agent.
-pub(crate) fn list(
-    conn: &Connection,
-    filter: &Filter<'_>,
-    most: usize,
-    offset: u64,
-) -> Result<Vec<LinkRow>> {
-    let catalog = filter.catalog.map(Catalog::as_str);
-    let page = (
+/// A page of the links, by session key and agent.
+pub(crate) fn page(conn: &Connection, most: usize, offset: u64) -> Result<Vec<LinkRow>> {
+    let page = [
         i64::try_from(most).unwrap_or(i64::MAX),
         i64::try_from(offset).unwrap_or(i64::MAX),
-    );
+    ];
+    rows(
+        conn,
+        &format!(
+            "SELECT {LINK} FROM session_upstream_links WHERE released_at IS NULL
+             ORDER BY session_key, agent_id LIMIT ?1 OFFSET ?2"
+        ),
+        page,
+        link,
+    )
+}
+
+/// What of a link whose source is on this machine a look at that source needs.
+pub(crate) struct Brief {
+    pub id: i64,
+    pub session: Session,
+    pub catalog: Catalog,
+    pub thread: String,
+    pub source: PathBuf,
+    pub adopted_at: i64,
+    /// `None` when there is something to do whatever the source looks like.
+    pub stamp: Option<FileStamp>,
+    pub revision: i64,
+}
+
+const BRIEF: &str = "id, session_key, agent_id, catalog, thread_id, source, adopted_at, revision,
+                     iif(baseline_end IS NULL AND misses = 0, device, NULL), inode, size, modified_ns";
+
+/// The links whose source is on this machine, of a catalog and a session key
+/// where they are given, by session key and agent.
+pub(crate) fn local(
+    conn: &Connection,
+    catalog: Option<Catalog>,
+    key: Option<&str>,
+) -> Result<Vec<Brief>> {
+    let catalog = catalog.map(Catalog::as_str);
     let mut values: Vec<&dyn ToSql> = Vec::new();
-    let columns = if filter.without_state {
-        LINK.replace(" state,", " NULL,")
-    } else {
-        LINK.to_owned()
-    };
-    let mut sql = format!("SELECT {columns} FROM session_upstream_links WHERE released_at IS NULL");
+    let mut sql = format!(
+        "SELECT {BRIEF} FROM session_upstream_links WHERE released_at IS NULL AND source IS NOT NULL"
+    );
     if let Some(catalog) = &catalog {
         sql += " AND catalog = ?";
         values.push(catalog);
     }
-    if let Some(key) = &filter.key {
+    if let Some(key) = &key {
         sql += " AND session_key = ?";
         values.push(key);
     }
-    if filter.local {
-        sql += " AND source IS NOT NULL";
-    }
-    sql += " ORDER BY session_key, agent_id LIMIT ? OFFSET ?";
-    values.extend([&page.0 as &dyn ToSql, &page.1]);
-    rows(conn, &sql, params_from_iter(values), link)
+    sql += " ORDER BY session_key, agent_id";
+    rows(conn, &sql, params_from_iter(values), brief)
 }
 
-/// The revisions of a catalog's links with a source on this machine, by id.
-pub(crate) fn revisions(conn: &Connection, catalog: Catalog) -> Result<HashMap<i64, i64>> {
-    conn.prepare_cached(
+/// As [`local`], those of these ids.
+pub(crate) fn local_of_ids(conn: &Connection, ids: &[i64]) -> Result<Vec<Brief>> {
+    let sql = format!(
+        "SELECT {BRIEF} FROM session_upstream_links
+         WHERE id = ?1 AND released_at IS NULL AND source IS NOT NULL"
+    );
+    let links = ids.iter().map(|id| first(conn, &sql, [id], brief));
+    links.filter_map(Result::transpose).collect()
+}
+
+/// The ids of a catalog's links with a source on this machine, in their order,
+/// and their revisions.
+pub(crate) fn revisions(conn: &Connection, catalog: Catalog) -> Result<Vec<(i64, i64)>> {
+    rows(
+        conn,
         "SELECT id, revision FROM session_upstream_links
-         WHERE released_at IS NULL AND catalog = ?1 AND source IS NOT NULL",
+         WHERE released_at IS NULL AND catalog = ?1 AND source IS NOT NULL ORDER BY id",
+        [catalog.as_str()],
+        |row| Ok((row.any(0)?, row.any(1)?)),
     )
-    .and_then(|mut select| {
-        select
-            .query_map([catalog.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))?
-            .collect()
-    })
-    .map_err(fault)
 }
 
 /// How many links there are.
@@ -212,14 +236,15 @@ pub(crate) fn adopt(tx: &Tx<'_>, new: &NewLink<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Stores how far the link's source was judged; its misses are over.
+/// Stores how far the link's source was judged; its misses are over. The link as
+/// it is then.
 pub(crate) fn advance(
     tx: &Tx<'_>,
-    link: &LinkRow,
+    link: LinkRow,
     source: Option<&str>,
-    progress: &Progress,
+    progress: Progress,
     baseline_end: Option<u64>,
-) -> Result<()> {
+) -> Result<LinkRow> {
     let stamp = progress.stamp;
     tx.conn
         .prepare_cached(
@@ -245,7 +270,15 @@ pub(crate) fn advance(
             ])
         })
         .map_err(fault)?;
-    Ok(())
+    Ok(LinkRow {
+        source: source.map(PathBuf::from),
+        progress,
+        baseline_end,
+        misses: 0,
+        missed_at: 0,
+        revision: link.revision + 1,
+        ..link
+    })
 }
 
 /// Stores how often in a row the source was not there, and the uptime at the last time.
@@ -442,16 +475,35 @@ fn signed(n: u64) -> i64 {
     i64::try_from(n).map_or(MAX_NUMBER, |n| n.min(MAX_NUMBER))
 }
 
+/// A file's stamp in four columns from this one on.
+fn stamp(row: &Values<'_>, at: usize) -> Result<Option<FileStamp>> {
+    Ok(
+        match (row.any::<Option<i64>>(at)?, row.any::<Option<i64>>(at + 1)?) {
+            (Some(device), Some(inode)) => Some(FileStamp {
+                device: device as u64,
+                inode: inode as u64,
+                size: row.number(at + 2)?,
+                modified_ns: row.any(at + 3)?,
+            }),
+            _ => None,
+        },
+    )
+}
+
+fn brief(row: &Values<'_>) -> Result<Brief> {
+    Ok(Brief {
+        id: row.any(0)?,
+        session: row.session(1, 2)?,
+        catalog: row.catalog(3)?,
+        thread: row.any(4)?,
+        source: row.maybe_path(5)?.ok_or_else(|| row.wrong(5))?,
+        adopted_at: row.time(6)?,
+        revision: row.any(7)?,
+        stamp: stamp(row, 8)?,
+    })
+}
+
 fn link(row: &Values<'_>) -> Result<LinkRow> {
-    let stamp = match (row.any::<Option<i64>>(13)?, row.any::<Option<i64>>(14)?) {
-        (Some(device), Some(inode)) => Some(FileStamp {
-            device: device as u64,
-            inode: inode as u64,
-            size: row.number(15)?,
-            modified_ns: row.any(16)?,
-        }),
-        _ => None,
-    };
     let mark = match (row.any(17)?, row.any(18)?) {
         (Some(head), Some(tail)) => Some((head, tail)),
         _ => None,
@@ -470,7 +522,7 @@ fn link(row: &Values<'_>) -> Result<LinkRow> {
         progress: Progress {
             position: row.number(11)?,
             state: row.maybe_json(12)?,
-            stamp,
+            stamp: stamp(row, 13)?,
             mark,
         },
         misses: row.any(19)?,

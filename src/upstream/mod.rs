@@ -3,9 +3,9 @@
 //!
 //! `agent.rs` says how to add an agent. What one row says is judged in the
 //! agents' own files (`claude.rs`, `codex.rs`, `pi.rs`, `opencode.rs`), which
-//! know nothing of links or databases; `pass.rs` reads a source on from where
-//! the last pass stopped and stores what it found; `monitor.rs` does so in the
-//! background; `verbs.rs` and `discover.rs` are what a host calls.
+//! know nothing of links or databases; `pass.rs` and `stores.rs` read a source on
+//! from where the last pass stopped, and `settle.rs` stores what they found;
+//! `monitor.rs` has that done in the background; `verbs.rs` and `discover.rs` are what a host calls.
 
 mod act;
 mod agent;
@@ -17,13 +17,16 @@ mod find;
 pub(crate) mod fuzzing;
 mod monitor;
 mod opencode;
+mod outcome;
 mod pass;
 mod pi;
 mod print;
 mod room;
 mod rows;
+mod settle;
 mod sift;
 mod source;
+mod stores;
 #[cfg(test)]
 mod tests;
 mod text;

@@ -5,8 +5,8 @@
 //! interval all sources are looked at, which costs one look at each file that
 //! was not touched. What is longer than a slice is read in turn with the others.
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 
-use super::pass::{self, Continuations, FilePass, Purpose, Step};
+use super::pass::{self, Begun, Continuations, FilePass, Glance, Purpose, Step};
 use super::room::{CatalogStats, Room};
-use super::{file_agent, opencode};
+use super::{file_agent, opencode, stores};
 use crate::contract::{Catalog, Error, Outcome, OutcomeKind, Result};
 use crate::files::{self, Group, Hint, Subscription};
 use crate::key::Session;
-use crate::store::links::{self, LinkRow};
+use crate::store::links::{self, Brief, FileStamp, LinkRow};
 
 /// The shortest time between two rounds that hints lead to: a program writes its
 /// rows in bursts, and the first of them is followed at once.
@@ -38,7 +38,7 @@ const OPEN: usize = 8;
 /// How long what a host's own calls lead to is gathered.
 const CALLS: Duration = Duration::from_millis(10);
 
-/// When more links than that changed they are listed rather than asked for one by one.
+/// So many changed links are read at once.
 const AT_ONCE: usize = 64;
 
 /// So many hints wait at most; beyond that everything is looked at.
@@ -97,11 +97,12 @@ pub(crate) struct Monitor {
     mailbox: Mailbox,
     told: Receiver<Told>,
     links: HashMap<i64, Linked>,
-    /// The links by the paths their sources are seen under, of which a hash is
-    /// enough: who is looked at in vain is not the worse for it.
-    by_path: HashMap<u64, Vec<i64>>,
+    /// The links by what their sources are called in file events, and by their
+    /// threads, of which a hash is enough: who is looked at in vain is not the
+    /// worse for it.
+    names: BTreeSet<(u64, i64)>,
     hasher: RandomState,
-    folders: HashMap<PathBuf, Watched>,
+    folders: HashMap<Arc<Path>, Watched>,
     stores: HashMap<PathBuf, Kept>,
     due: Due,
     /// Those whose pass failed, and when they are due again.
@@ -139,28 +140,42 @@ impl Kept {
     }
 }
 
+/// What is kept of a link; there may be many.
 struct Linked {
-    /// As it was when the links were last listed, but for what nobody asks for
-    /// here: there may be many.
-    row: LinkRow,
-    /// The hashes of what its source is called in file events.
-    paths: Vec<u64>,
+    revision: i64,
+    source: Box<Path>,
+    thread: Box<str>,
+    adopted_at: i64,
+    stamp: Option<FileStamp>,
     /// Whose events can tell of it.
-    folders: Vec<PathBuf>,
+    folders: Box<[Arc<Path>]>,
+    /// The hashes it is found by; some may be the same.
+    names: [u64; 3],
 }
 
 impl Linked {
-    fn source(&self) -> &Path {
-        // Links without one are not listed.
-        self.row.source.as_deref().unwrap_or(Path::new(""))
+    fn glance(&self) -> Glance<'_> {
+        Glance {
+            source: &self.source,
+            thread: &self.thread,
+            adopted_at: self.adopted_at,
+            stamp: self.stamp,
+        }
     }
 }
 
-struct Watched {
-    /// Dropped to end the watching; `None` when the system refused it.
-    subscription: Option<Subscription>,
-    /// The folder it was; another one at the same path is watched anew.
-    folder: Option<(u64, u64)>,
+/// How a folder is watched.
+enum Watched {
+    /// Not yet.
+    Not,
+    /// The system refused it, or it was not there.
+    Refused,
+    Yes {
+        /// The folder it was; another one at the same path is watched anew.
+        folder: Option<(u64, u64)>,
+        /// Dropped to end the watching.
+        _subscription: Subscription,
+    },
 }
 
 /// What is to be looked at, each once, and since when.
@@ -202,7 +217,7 @@ impl Monitor {
             mailbox,
             told,
             links: HashMap::new(),
-            by_path: HashMap::new(),
+            names: BTreeSet::new(),
             hasher: RandomState::new(),
             folders: HashMap::new(),
             stores: HashMap::new(),
@@ -219,18 +234,14 @@ impl Monitor {
         self.refresh();
         while !self.room.is_stopped() {
             // What a busy round left over goes on at once.
-            let wait = if self.due.queue.is_empty() {
+            if self.due.queue.is_empty() {
                 let again = self.put_off.front().map(|(when, _)| *when);
-                again.map_or(next_round, |again| next_round.min(again))
-            } else {
-                Instant::now()
-            };
-            match self.told.recv_deadline(wait) {
-                Ok(told) => {
-                    self.gather(told, gathered);
+                let wait = again.map_or(next_round, |again| next_round.min(again));
+                match self.told.recv_deadline(wait) {
+                    Ok(told) => self.gather(told, gathered),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => return,
                 }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return,
             }
             // However much is told: the rounds behind it come in time.
             if Instant::now() >= next_round {
@@ -262,13 +273,19 @@ impl Monitor {
     /// call may be to look for itself.
     fn gather(&mut self, first: Told, soon: Instant) {
         let mut end = Instant::now() + CALLS;
-        let mut next = Ok(first);
-        while let Ok(told) = next {
+        let mut next = Some(first);
+        while let Some(told) = next {
             if matches!(told, Told::File(_)) {
                 end = end.min(soon);
             }
             self.take(told);
-            next = self.told.recv_deadline(end);
+            // Asking the channel to wait until a time that is over gives the
+            // processor away to others first.
+            next = if Instant::now() < end {
+                self.told.recv_deadline(end).ok()
+            } else {
+                None
+            };
         }
         self.take_waiting();
     }
@@ -287,12 +304,12 @@ impl Monitor {
         match told {
             Told::Link(id) => self.link_changed(id),
             Told::Session(session) => {
-                let ids = self
-                    .links
-                    .iter()
-                    .filter(|(_, link)| link.row.session == session)
-                    .map(|(id, _)| *id);
-                ids.for_each(|id| self.due.add(id));
+                let of_session = |conn: &_| links::of_session(conn, &session);
+                match self.room.store.look(of_session) {
+                    Ok(Some(link)) if self.links.contains_key(&link.id) => self.due.add(link.id),
+                    Ok(_) => {}
+                    Err(error) => unreadable(&error),
+                }
             }
             Told::File(path) => self.file_changed(&path),
             Told::Nothing => {}
@@ -300,13 +317,18 @@ impl Monitor {
     }
 
     fn file_changed(&mut self, path: &Path) {
-        if let Some(watched) = self.folders.get_mut(path) {
+        if let Some((folder, _)) = self.folders.get_key_value(path) {
             // The folder itself: what is watched may be gone, and another one come
-            // under its number too. The next round watches it anew.
-            watched.subscription = None;
+            // under its number too, with files nobody heard of.
+            let folder = Arc::clone(folder);
+            self.folders.insert(Arc::clone(&folder), Watched::Not);
+            self.watch([Arc::clone(&folder)]);
+            let links = self.links.iter();
+            let in_it = links.filter(|(_, link)| link.folders.contains(&folder));
+            in_it.for_each(|(id, _)| self.due.add(*id));
+            return;
         }
-        if let Some(ids) = self.by_path.get(&self.hasher.hash_one(path)) {
-            ids.iter().for_each(|id| self.due.add(*id));
+        if self.named(self.hash(path)) {
             return;
         }
         if self.catalog == Catalog::Opencode {
@@ -315,7 +337,7 @@ impl Monitor {
                     let of_store = self
                         .links
                         .iter()
-                        .filter(|(_, link)| link.source() == source);
+                        .filter(|(_, link)| *link.source == **source);
                     of_store.for_each(|(id, _)| self.due.add(*id));
                 }
             }
@@ -326,12 +348,21 @@ impl Monitor {
             .ok()
             .and_then(|agent| agent.named(path));
         if let Some(named) = named {
-            let of_thread = self
-                .links
-                .iter()
-                .filter(|(_, link)| link.row.thread == named.thread);
-            of_thread.for_each(|(id, _)| self.due.add(*id));
+            self.named(self.hash(&*named.thread));
         }
+    }
+
+    fn hash<T: Hash + ?Sized>(&self, name: &T) -> u64 {
+        self.hasher.hash_one(name)
+    }
+
+    /// Has the links of the name looked at; false when there are none.
+    fn named(&mut self, name: u64) -> bool {
+        let of_name = self.names.range((name, i64::MIN)..=(name, i64::MAX));
+        of_name.fold(false, |_, (_, id)| {
+            self.due.add(*id);
+            true
+        })
     }
 
     /// What of all links was touched is due. Costs one look at each file, and for
@@ -345,7 +376,7 @@ impl Monitor {
                 }
             }
             let links = self.links.iter();
-            let of_moved = links.filter(|(_, link)| moved.contains(link.source()));
+            let of_moved = links.filter(|(_, link)| moved.contains(&*link.source));
             of_moved.for_each(|(id, _)| self.due.add(*id));
             return;
         }
@@ -354,7 +385,7 @@ impl Monitor {
         };
         let mut on = Continuations::default();
         for (id, link) in &self.links {
-            if !pass::is_untouched(agent, &link.row, &mut on) {
+            if !link.glance().is_untouched(agent, &mut on) {
                 self.due.add(*id);
             }
         }
@@ -363,16 +394,18 @@ impl Monitor {
     /// Reads the list of links anew; forgets those that are gone.
     fn refresh(&mut self) {
         if let Err(error) = self.learn_changed() {
-            log::debug!(target: "upstream", "the links cannot be listed now: {error}");
-            return;
+            return unreadable(&error);
         }
-        let used: HashSet<&PathBuf> = self.links.values().flat_map(|link| &link.folders).collect();
+        // Named by no link any more.
+        self.folders.retain(|path, _| Arc::strong_count(path) > 1);
         // A folder that came again, or was refused before, is tried anew.
-        self.folders.retain(|path, watched| {
-            used.contains(path) && watched.subscription.is_some() && watched.folder == folder(path)
-        });
-        let used: Vec<PathBuf> = used.into_iter().cloned().collect();
-        self.watch(&used);
+        for (path, watched) in &mut self.folders {
+            if !matches!(watched, Watched::Yes { folder: seen, .. } if *seen == folder(path)) {
+                *watched = Watched::Not;
+            }
+        }
+        let all: Vec<_> = self.folders.keys().cloned().collect();
+        self.watch(all);
     }
 
     /// Takes in the links that changed since they were taken in.
@@ -382,175 +415,159 @@ impl Monitor {
             .room
             .store
             .look(|conn| links::revisions(conn, catalog))?;
-        let gone = self.links.keys().filter(|id| !now.contains_key(*id));
-        let gone: Vec<i64> = gone.copied().collect();
-        gone.into_iter().for_each(|id| self.forget(id));
-        let is_new = |links: &HashMap<i64, Linked>, id: i64, revision: i64| {
-            links
-                .get(&id)
-                .is_none_or(|known| known.row.revision != revision)
-        };
-        let changed = now
-            .iter()
-            .filter(|(id, now)| is_new(&self.links, **id, **now));
-        let changed: Vec<i64> = changed.map(|(id, _)| *id).collect();
-        if changed.len() > AT_ONCE {
-            for row in self.rows(false)? {
-                if is_new(&self.links, row.id, row.revision) {
-                    self.learn(row);
-                }
+        let mut known = 0;
+        let mut changed = Vec::new();
+        for (id, revision) in &now {
+            let link = self.links.get(id);
+            known += usize::from(link.is_some());
+            if link.is_none_or(|link| link.revision != *revision) {
+                changed.push(*id);
             }
-        } else {
-            for id in changed {
-                if let Some(row) = self.link(id)? {
-                    self.learn(row);
-                }
+        }
+        if known < self.links.len() {
+            let is_gone = |id: &i64| now.binary_search_by_key(id, |(id, _)| *id).is_err();
+            let gone: Vec<i64> = self.links.keys().copied().filter(is_gone).collect();
+            gone.into_iter().for_each(|id| self.forget(id));
+        }
+        for some in changed.chunks(AT_ONCE) {
+            for link in self.briefs(some)? {
+                self.learn(link);
             }
         }
         Ok(())
     }
 
     /// Takes in a link as it is now.
-    fn learn(&mut self, mut row: LinkRow) {
-        let Some(source) = row.source.clone() else {
-            return;
+    fn learn(&mut self, link: Brief) {
+        let (id, source) = (link.id, link.source.as_path());
+        let mut linked = Linked {
+            revision: link.revision,
+            source: source.into(),
+            thread: link.thread.as_str().into(),
+            adopted_at: link.adopted_at,
+            stamp: link.stamp,
+            folders: Box::default(),
+            names: [0; 3],
         };
+        let known = self.links.get_mut(&id);
         if self.catalog == Catalog::Opencode {
-            if self
-                .links
-                .get(&row.id)
-                .is_some_and(|known| known.row.revision == row.revision)
-            {
+            if known.is_some_and(|known| known.revision == link.revision) {
                 return;
             }
-            let Ok(Some(whole)) = self.link(row.id) else {
+            // Where it is read from says which folders tell of it.
+            let whole = self.room.store.look(|conn| links::of_id(conn, id));
+            let Ok(Some(whole)) = whole else {
                 return;
             };
-            let position = pass::position_of(&whole);
             let kept = self
                 .stores
-                .entry(source.clone())
-                .or_insert_with(|| Kept::new(&source));
+                .entry(source.to_owned())
+                .or_insert_with(|| Kept::new(source));
             // Something of the store was not looked at as it is now.
             kept.settled = None;
             let folders = kept.store.folders(&opencode::Link {
-                thread: &row.thread,
-                position: &position,
+                thread: &link.thread,
+                position: &stores::position_of(&whole),
             });
-            self.links.insert(
-                row.id,
-                Linked {
-                    row,
-                    paths: Vec::new(),
-                    folders,
-                },
-            );
-            return;
+            linked.folders = folders.iter().map(|path| self.folder(path)).collect();
+        } else if let Some(known) = known.filter(|known| *known.source == *source) {
+            linked.folders = std::mem::take(&mut known.folders);
+            linked.names = known.names;
+        } else {
+            self.forget(id);
+            // Events name a file by the folder that is watched, be it behind a link or not.
+            let real = source.canonicalize().ok();
+            let real = real.as_deref().unwrap_or(source);
+            linked.names = [self.hash(source), self.hash(real), self.hash(&*link.thread)];
+            self.names.extend(linked.names.map(|name| (name, id)));
+            let mut folders = vec![source.parent(), real.parent()];
+            folders.dedup();
+            let folders = folders.into_iter().flatten();
+            linked.folders = folders.map(|path| self.folder(path)).collect();
         }
-        row.progress.state = None;
-        row.adopted_source = None;
-        row.host = String::new();
-        if let Some(known) = self
-            .links
-            .get_mut(&row.id)
-            .filter(|known| known.source() == source)
-        {
-            known.row = row;
-            return;
+        self.links.insert(id, linked);
+    }
+
+    /// The folder at the path, which many links may have in common.
+    fn folder(&mut self, path: &Path) -> Arc<Path> {
+        if let Some((known, _)) = self.folders.get_key_value(path) {
+            return Arc::clone(known);
         }
-        self.forget(row.id);
-        // Events name a file by the folder that is watched, be it behind a link or not.
-        let mut paths = vec![source.clone()];
-        paths.extend(source.canonicalize().ok().filter(|real| *real != source));
-        let folders = paths
-            .iter()
-            .filter_map(|path| path.parent().map(Path::to_owned))
-            .collect();
-        let hash = |path: &PathBuf| self.hasher.hash_one(path.as_path());
-        let paths: Vec<u64> = paths.iter().map(hash).collect();
-        for path in &paths {
-            self.by_path.entry(*path).or_default().push(row.id);
-        }
-        self.links.insert(
-            row.id,
-            Linked {
-                row,
-                paths,
-                folders,
-            },
-        );
+        let path: Arc<Path> = path.into();
+        self.folders.insert(Arc::clone(&path), Watched::Not);
+        path
     }
 
     fn forget(&mut self, id: i64) {
         let Some(link) = self.links.remove(&id) else {
             return;
         };
-        for path in &link.paths {
-            if let Some(ids) = self.by_path.get_mut(path) {
-                ids.retain(|known| *known != id);
-                if ids.is_empty() {
-                    self.by_path.remove(path);
-                }
-            }
+        for name in link.names {
+            self.names.remove(&(name, id));
         }
         if self.catalog == Catalog::Opencode
-            && !self
-                .links
-                .values()
-                .any(|other| other.source() == link.source())
+            && !self.links.values().any(|other| other.source == link.source)
         {
-            self.stores.remove(link.source());
+            self.stores.remove(&*link.source);
         }
     }
 
     /// Takes in one link, watches its folders, and has it looked at: it may have
     /// been written to before they were watched.
     fn link_changed(&mut self, id: i64) {
-        match self.link(id) {
-            Ok(Some(link)) => {
-                self.learn(link);
-                let folders = self.links.get(&id).map(|link| link.folders.clone());
-                self.watch(&folders.unwrap_or_default());
-                self.due.add(id);
-            }
-            Ok(None) => self.forget(id),
-            Err(error) => log::debug!(target: "upstream", "a link cannot be read now: {error}"),
+        match self.relearn(id) {
+            Ok(true) => self.due.add(id),
+            Ok(false) => self.forget(id),
+            Err(error) => unreadable(&error),
         }
     }
 
-    /// Watches these folders too.
-    fn watch(&mut self, wanted: &[PathBuf]) {
+    /// Takes in one link and watches its folders; false when it is none of ours
+    /// any more.
+    fn relearn(&mut self, id: i64) -> Result<bool> {
+        let Some(link) = self.briefs(&[id])?.pop() else {
+            return Ok(false);
+        };
+        self.learn(link);
+        if let Some(link) = self.links.get(&id) {
+            self.watch(link.folders.to_vec());
+        }
+        Ok(true)
+    }
+
+    /// Watches those of the folders that were not yet tried.
+    fn watch(&mut self, folders: impl IntoIterator<Item = Arc<Path>>) {
         if !self.settings.file_events {
             return;
         }
-        for path in wanted {
-            if self.folders.contains_key(path) {
+        for path in folders {
+            if !matches!(self.folders.get(&path), None | Some(Watched::Not)) {
                 continue;
             }
             let mailbox = self.mailbox.clone();
             let listening =
-                files::listen(Group::Agent(self.catalog), path, move |hint| match hint {
+                files::listen(Group::Agent(self.catalog), &path, move |hint| match hint {
                     Hint::Changed(file) => mailbox.tell(Told::File(file.to_owned())),
                     Hint::Lost => mailbox.lose(),
                 });
-            if let Err(error) = &listening
-                && matches!(error.kind, notify::ErrorKind::MaxFilesWatch)
-            {
-                self.room.watch_limit_met();
-            }
-            let watched = Watched {
-                subscription: listening.ok(),
-                folder: folder(path),
+            let watched = match listening {
+                Ok(subscription) => Watched::Yes {
+                    folder: folder(&path),
+                    _subscription: subscription,
+                },
+                Err(error) => {
+                    if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) {
+                        self.room.watch_limit_met();
+                    }
+                    Watched::Refused
+                }
             };
-            self.folders.insert(path.clone(), watched);
+            self.folders.insert(path, watched);
         }
-        let unwatched = self
-            .folders
-            .values()
-            .filter(|watched| watched.subscription.is_none())
-            .count();
+        let is_watched = |watched: &&Watched| matches!(watched, Watched::Yes { .. });
+        let watched = self.folders.values().filter(is_watched).count();
         self.room
-            .set_watched(self.catalog, self.folders.len() - unwatched, unwatched);
+            .set_watched(self.catalog, watched, self.folders.len() - watched);
     }
 
     /// Looks at what is due, a slice of each in turn.
@@ -595,11 +612,11 @@ impl Monitor {
                 (id, pass.slice(&self.room, agent, &mut on), since)
             } else if let Some((id, since)) = self.due.next() {
                 looked += 1;
-                let step = match self.link(id) {
-                    Ok(None) => continue,
-                    Ok(Some(link)) => {
-                        FilePass::begin(&self.room, agent, link, Purpose::Background, &mut on)
+                let step = match Begun::of(&self.room, id) {
+                    Ok(Some(found)) if self.is_mine(&found.link) => {
+                        FilePass::begin(&self.room, agent, found, Purpose::Background, &mut on)
                     }
+                    Ok(_) => continue,
                     Err(error) => Err(error),
                 };
                 (id, step, since)
@@ -649,16 +666,11 @@ impl Monitor {
     /// Looks at the due sessions of each store together.
     fn stores_due(&mut self) -> Result<usize> {
         let mut by_source: HashMap<PathBuf, (Vec<LinkRow>, Instant)> = HashMap::new();
-        let mut looked = 0;
-        let mut since_of = HashMap::new();
-        while let Some((id, since)) = self.due.next() {
-            since_of.insert(id, since);
-        }
-        for link in self.rows(true)? {
-            if let Some(since) = since_of.get(&link.id)
-                && let Some(source) = link.source.clone()
-            {
-                looked += 1;
+        let ids: Vec<i64> = self.due.queue.iter().copied().collect();
+        let looked = ids.len();
+        let since_of = std::mem::take(&mut self.due).since;
+        for link in self.rows(&ids)? {
+            if let (Some(since), Some(source)) = (since_of.get(&link.id), link.source.clone()) {
                 let entry = by_source
                     .entry(source)
                     .or_insert_with(|| (Vec::new(), *since));
@@ -672,25 +684,25 @@ impl Monitor {
                 // It was not there before, or is of the other kind now.
                 _ => Kept::new(&source),
             };
-            let of_store = self.links.values().filter(|link| link.source() == source);
+            let of_store = self.links.values().filter(|link| *link.source == *source);
             let all = links.len() == of_store.count();
             let asked: Vec<i64> = links.iter().map(|link| link.id).collect();
             // Asked before the looking: what is written meanwhile is a move.
             let state = kept.state();
             let mut outcomes = Vec::new();
-            let passed = pass::whole_store(
+            let passed = stores::whole_store(
                 &self.room,
                 &mut kept.store,
                 links,
                 Purpose::Background,
-                |outcome| outcomes.push(outcome),
+                |id, outcome| outcomes.push((id, outcome)),
             );
             let (left, failed) = match passed {
                 Ok(left) => (left.more, left.failed),
                 Err(error) if pass::is_closed(&error) => return Err(error),
                 Err(error) => (Vec::new(), vec![(asked[0], error)]),
             };
-            let well = |outcome: &Outcome| {
+            let well = |(_, outcome): &(i64, Outcome)| {
                 matches!(
                     outcome.outcome,
                     OutcomeKind::Unchanged | OutcomeKind::Activity
@@ -702,31 +714,13 @@ impl Monitor {
             self.stores.insert(source, kept);
             // What is longer than a slice goes on after what others have to tell.
             left.into_iter().for_each(|id| self.due.add(id));
-            for outcome in outcomes
-                .iter()
-                .filter(|outcome| outcome.outcome == OutcomeKind::Activity)
-            {
+            for (id, outcome) in &outcomes {
                 // A message brings a folder of its own in the older tree.
-                let is_it = |link: &Linked| {
-                    let session = &link.row.session;
-                    session.key == outcome.session_key && session.agent == outcome.agent_id
-                };
-                let id = self
-                    .links
-                    .iter()
-                    .find(|(_, link)| is_it(link))
-                    .map(|(id, _)| *id);
-                if let Some(id) = id
-                    && let Some(link) = self.link(id)?
-                {
-                    self.learn(link);
-                    let folders = self.links.get(&id).map(|link| link.folders.clone());
-                    self.watch(&folders.unwrap_or_default());
+                if outcome.outcome == OutcomeKind::Activity {
+                    self.relearn(*id)?;
                 }
+                self.done(outcome, since);
             }
-            outcomes
-                .iter()
-                .for_each(|outcome| self.done(outcome, since));
             if failed.is_empty() {
                 self.failed = 0;
             }
@@ -737,23 +731,25 @@ impl Monitor {
         Ok(looked)
     }
 
-    /// The catalog's links with a source on this machine.
-    fn rows(&self, whole: bool) -> Result<Vec<LinkRow>> {
-        let filter = links::Filter {
-            catalog: Some(self.catalog),
-            local: true,
-            without_state: !whole,
-            ..links::Filter::default()
-        };
-        self.room
+    /// Those of the links that are still the catalog's, with a source on this machine.
+    fn briefs(&self, ids: &[i64]) -> Result<Vec<Brief>> {
+        let mut links = self
+            .room
             .store
-            .read(|conn| links::list(conn, &filter, usize::MAX, 0))
+            .read(|conn| links::local_of_ids(conn, ids))?;
+        links.retain(|link| link.catalog == self.catalog);
+        Ok(links)
     }
 
-    /// The link as it is now; `None` when it ended, or was turned to another catalog.
-    fn link(&self, id: i64) -> Result<Option<LinkRow>> {
-        let link = self.room.store.read(|conn| links::of_id(conn, id))?;
-        Ok(link.filter(|link| link.catalog == self.catalog && link.source.is_some()))
+    /// As [`Monitor::briefs`], all of them.
+    fn rows(&self, ids: &[i64]) -> Result<Vec<LinkRow>> {
+        let mut rows = self.room.store.read(|conn| links::of_ids(conn, ids))?;
+        rows.retain(|link| self.is_mine(link));
+        Ok(rows)
+    }
+
+    fn is_mine(&self, link: &LinkRow) -> bool {
+        link.catalog == self.catalog && link.source.is_some()
     }
 
     fn done(&self, outcome: &Outcome, since: Instant) {
@@ -770,6 +766,10 @@ impl Monitor {
             _ => {}
         }
     }
+}
+
+fn unreadable(error: &Error) {
+    log::debug!(target: "upstream", "the links cannot be read now: {error}");
 }
 
 /// Which folder is at the path, whatever its name.

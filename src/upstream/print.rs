@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 const BYTES: usize = 16;
 
 /// The key of all hashes of one database.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; 32]);
 
 impl Secret {

@@ -281,7 +281,7 @@ struct Window<'s> {
     source: &'s mut Source,
     /// The end of what may be read.
     end: u64,
-    bytes: Box<[u8]>,
+    bytes: Vec<u8>,
     /// Where the bytes held begin in the source, and how many they are.
     base: u64,
     held: usize,
@@ -295,7 +295,7 @@ impl<'s> Window<'s> {
         Window {
             end: source.end(),
             source,
-            bytes: vec![0; PIECE].into(),
+            bytes: Vec::new(),
             base: 0,
             held: 0,
             next: FIRST_PIECE,
@@ -375,6 +375,12 @@ impl<'s> Window<'s> {
         self.base = at - kept as u64;
         self.held = kept;
         self.next = self.next.max(kept + FIRST_PIECE).min(PIECE);
+        // Most readings are of a few rows, for which the whole piece is much to clear.
+        let left = usize::try_from(self.end.saturating_sub(at)).unwrap_or(usize::MAX);
+        let needed = self.next.min(kept.saturating_add(left));
+        if self.bytes.len() < needed {
+            self.bytes.resize(needed, 0);
+        }
         while self.held < self.next {
             let place = self.base + self.held as u64;
             let room = (self.end.saturating_sub(place)).min((self.next - self.held) as u64);

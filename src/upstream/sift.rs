@@ -9,11 +9,13 @@
 //! disks really hold: half a surrogate pair (JavaScript's `\ud83d`), bytes that
 //! are no UTF-8, NULs. They are no error here, in a text they become U+FFFD or
 //! stay as they are. Everything else that is no JSON is an error at a known
-//! place, from where a row glued to the torn one can be found.
+//! place, from where a row glued to the torn one can be found; but for escapes in
+//! strings that are not wanted, of which only the end is looked for: most of a
+//! row is such strings.
 
 use std::fmt;
 
-use memchr::memchr2;
+use memchr::{memchr_iter, memchr2};
 
 use super::print::{Print, Printer, Secret};
 
@@ -182,6 +184,8 @@ enum Step {
     After,
     Text,
     Escape,
+    /// The byte after a backslash in a string that is not wanted.
+    Skipped,
     /// Hexadecimal digits still to come, and the number so far.
     Hex(u8, u16),
     /// The rest of a word: which, and how much of it was met.
@@ -328,6 +332,19 @@ impl<'s> Sifter<'s> {
         let mut i = 0;
         while let Some(&byte) = piece.get(i) {
             match self.step {
+                Step::Text if !self.keep => match string_end(&piece[i..]) {
+                    StringEnd::At(end) => {
+                        i += end;
+                        self.end_string();
+                    }
+                    StringEnd::Later { escaped } => {
+                        if escaped {
+                            self.step = Step::Skipped;
+                        }
+                        break;
+                    }
+                },
+                Step::Skipped => self.step = Step::Text,
                 Step::Text => {
                     let rest = &piece[i..];
                     let end = memchr2(b'"', b'\\', rest).unwrap_or(rest.len());
@@ -547,18 +564,14 @@ impl<'s> Sifter<'s> {
     }
 
     fn string_bytes(&mut self, bytes: &[u8]) {
-        if !self.keep || bytes.is_empty() {
-            return;
+        if !bytes.is_empty() {
+            self.end_half();
+            self.push(bytes);
         }
-        self.end_half();
-        self.push(bytes);
     }
 
     /// Adds a `\u` escape; the halves of a pair come one after the other.
     fn string_unit(&mut self, unit: u16) {
-        if !self.keep {
-            return;
-        }
         if let (Some(high), 0xdc00..=0xdfff) = (self.half, unit) {
             self.half = None;
             let pair = 0x10000 + ((high as u32 - 0xd800) << 10) + (unit as u32 - 0xdc00);
@@ -656,6 +669,34 @@ impl<'s> Sifter<'s> {
         });
         self.step = Step::After;
     }
+}
+
+/// Where a string ends.
+enum StringEnd {
+    /// At the quotation mark there.
+    At(usize),
+    /// Not in this piece; the first byte of the next may be escaped.
+    Later { escaped: bool },
+}
+
+/// Looks for the end of a string that goes on with `text`, outside of an escape.
+fn string_end(text: &[u8]) -> StringEnd {
+    let mut from = 0;
+    for quote in memchr_iter(b'"', text) {
+        if !escapes_next(&text[from..quote]) {
+            return StringEnd::At(quote);
+        }
+        from = quote + 1;
+    }
+    StringEnd::Later {
+        escaped: escapes_next(&text[from..]),
+    }
+}
+
+/// Whether what follows is escaped: of two backslashes the first one escapes the other.
+fn escapes_next(text: &[u8]) -> bool {
+    let backslashes = text.iter().rev().take_while(|byte| **byte == b'\\');
+    backslashes.count() % 2 == 1
 }
 
 /// The byte that an escape stands for; `u` begins four digits.
@@ -798,6 +839,39 @@ mod tests {
             assert!(!row(json).get("a").is_present(), "{json}");
         }
         assert_eq!(sift_in(b" \t\r", &[]), Ok(End::Blank));
+    }
+
+    #[test]
+    fn a_string_that_is_not_wanted_ends_where_it_ends_in_any_pieces() {
+        for string in [
+            r#""#,
+            r#"\\"#,
+            r#"\""#,
+            r#"\\\""#,
+            r#"\\\\"#,
+            r#"x\"\\"#,
+            r#"\"\"x\\\\\\"#,
+            r#"\u0022"#,
+            r#"\n\\n\""#,
+        ] {
+            for json in [
+                format!(r#"{{"x":"{string}","a":1}}"#),
+                format!(r#"{{"x":{{"{string}":"{string}"}},"a":1}}"#),
+                format!(r#"{{"x":["{string}","{string}"],"a":1}}"#),
+            ] {
+                let one =
+                    |end: End| matches!(end, End::Row(row) if row.get("a").integer() == Some(1));
+                for first in 0..json.len() {
+                    for second in first..json.len() {
+                        let end = sift_in(json.as_bytes(), &[first, second]).unwrap();
+                        assert!(one(end), "{json} cut at {first} and {second}");
+                    }
+                }
+            }
+        }
+        // Its escapes are not looked at, those of what is wanted are.
+        assert_eq!(row(r#"{"x":"\x\u12","a":1}"#).get("a").integer(), Some(1));
+        assert!(sift_in(br#"{"x":1,"a":"\x"}"#, &[]).is_err());
     }
 
     #[test]

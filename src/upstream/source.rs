@@ -173,17 +173,23 @@ impl Source {
 
     /// The mark of what stands before `position`; `None` when the text is shorter.
     pub fn mark(&mut self, position: u64, secret: &Secret) -> io::Result<Option<Mark>> {
-        let len = position.min(MARKED) as usize;
-        let mut bytes = vec![0; len];
-        if !self.read_exact_at(0, &mut bytes)? {
+        let len = position.min(MARKED);
+        let Some(head) = self.hash(0, len, secret)? else {
             return Ok(None);
-        }
-        let head = secret.bytes(&bytes);
-        if !self.read_exact_at(position - len as u64, &mut bytes)? {
-            return Ok(None);
-        }
-        let tail = secret.bytes(&bytes);
-        Ok(Some(Mark { head, tail }))
+        };
+        let tail = match position - len {
+            0 => Some(head),
+            start => self.hash(start, len, secret)?,
+        };
+        Ok(tail.map(|tail| Mark { head, tail }))
+    }
+
+    /// The hash of `len` bytes at `start`, at most [`MARKED`].
+    fn hash(&mut self, start: u64, len: u64, secret: &Secret) -> io::Result<Option<Key>> {
+        let mut bytes = [0; MARKED as usize];
+        let bytes = &mut bytes[..len as usize];
+        let whole = self.read_exact_at(start, bytes)?;
+        Ok(whole.then(|| secret.bytes(bytes)))
     }
 
     fn read_exact_at(&mut self, mut at: u64, mut bytes: &mut [u8]) -> io::Result<bool> {

@@ -1,11 +1,14 @@
 //! The verbs of upstream sessions.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use super::pass::{self, Continuations, LOCAL, Purpose, Settle, Settled};
+use super::outcome;
+use super::pass::{self, Continuations, LOCAL, Purpose};
 use super::room::Room;
+use super::settle::{self, Settle, Settled};
 use super::source::{OpenError, Source};
-use super::{agent, file_agent, find, opencode};
+use super::{agent, file_agent, find, opencode, stores};
 use crate::contract::{
     ActorType, Adopt, Adopted, Baseline, Catalog, Code, Error, Event, Feed, Kind, Link, LinksReply,
     LinksRequest, Outcome, OutcomeKind, OwnMessage, Recorded, Released, Remembered, Result,
@@ -126,7 +129,7 @@ pub(crate) fn adopt(room: &Room, request: Adopt) -> Result<Adopted> {
 }
 
 fn record_adopted(tx: &Tx<'_>, session: &Session, catalog: Catalog) -> Result<Event> {
-    match pass::tell(
+    match settle::tell(
         tx,
         session,
         Kind::Adopted,
@@ -305,7 +308,7 @@ pub(crate) fn list(room: &Room, request: &LinksRequest) -> Result<LinksReply> {
     let offset = request.offset.unwrap_or(0);
     let mut rows = room
         .store
-        .read(|conn| links::list(conn, &links::Filter::default(), most + 1, offset))?;
+        .look(|conn| links::page(conn, most + 1, offset))?;
     let more = rows.len() > most;
     rows.truncate(most);
     Ok(LinksReply {
@@ -332,21 +335,34 @@ pub(crate) fn scan(room: &Room, request: &Scan) -> Result<Scanned> {
         // Its agent is not told: any will do, the key itself must be one.
         Session::of(key, None)?;
     }
-    let filter = links::Filter {
-        catalog: request.catalog,
-        key: request.session_key.as_deref(),
-        local: true,
-        without_state: false,
-    };
-    let rows = room
-        .store
-        .read(|conn| links::list(conn, &filter, usize::MAX, 0))?;
-    Ok(Scanned {
-        outcomes: pass_over(room, rows, Purpose::Scan)?,
-    })
+    let key = request.session_key.as_deref();
+    let (links, runs) = room.store.read(|conn| {
+        let links = links::local(conn, request.catalog, key)?;
+        Ok((links, links::all_runs(conn)?))
+    })?;
+    let marked: HashSet<Session> = runs.into_iter().map(|(session, _)| session).collect();
+    let mut on = Continuations::default();
+    let mut outcomes = Vec::with_capacity(links.len());
+    let mut others = Vec::new();
+    for link in links {
+        // Most files are as they were.
+        let unmarked = Some(&link).filter(|link| !marked.contains(&link.session));
+        match unmarked.and_then(|link| pass::unchanged(link, &mut on)) {
+            Some(unchanged) => outcomes.push(unchanged),
+            None => others.push(link.id),
+        }
+    }
+    if !others.is_empty() {
+        let rows = room.store.read(|conn| links::of_ids(conn, &others))?;
+        outcomes.extend(pass_over(room, rows, Purpose::Scan)?);
+    }
+    outcomes.sort_by(|one, other| {
+        (&one.session_key, &one.agent_id).cmp(&(&other.session_key, &other.agent_id))
+    });
+    Ok(Scanned { outcomes })
 }
 
-/// One pass over each of the links; the outcomes by session key and agent.
+/// One pass over each of the links.
 fn pass_over(room: &Room, rows: Vec<LinkRow>, purpose: Purpose) -> Result<Vec<Outcome>> {
     let mut outcomes = Vec::with_capacity(rows.len());
     let mut stores: Vec<(PathBuf, Vec<LinkRow>)> = Vec::new();
@@ -370,14 +386,11 @@ fn pass_over(room: &Room, rows: Vec<LinkRow>, purpose: Purpose) -> Result<Vec<Ou
     }
     for (source, rows) in stores {
         let mut store = room.store_of(&source);
-        pass::whole_store(room, &mut store, rows, purpose, |outcome| {
+        stores::whole_store(room, &mut store, rows, purpose, |_, outcome| {
             outcomes.push(outcome)
         })?;
         room.keep_store(source, store);
     }
-    outcomes.sort_by(|one, other| {
-        (&one.session_key, &one.agent_id).cmp(&(&other.session_key, &other.agent_id))
-    });
     Ok(outcomes)
 }
 
@@ -426,34 +439,34 @@ pub(crate) fn feed(room: &Room, request: &Feed) -> Result<Outcome> {
             ));
         }
         if pass::is_running(room, &session)? {
-            return Ok(pass::outcome(
+            return Ok(outcome::outcome(
                 &link,
                 OutcomeKind::Deferred,
-                pass::Counts::default(),
+                outcome::Counts::default(),
             ));
         }
         if missing {
-            match pass::miss::<()>(room, &link, Purpose::Scan)? {
+            match settle::miss::<()>(room, &link, Purpose::Scan)? {
                 pass::Step::Done(outcome) => return Ok(outcome),
                 _ => continue,
             }
         }
         let settle = judge_rows(room, &link, request)?;
         let moved = settle.progress.state != link.progress.state;
-        match pass::settle(room, &link, settle)? {
+        match settle::settle(room, &link, settle)? {
             Settled::Stored(counts, _) => {
                 let kind = if moved || counts.any() {
                     OutcomeKind::Activity
                 } else {
                     OutcomeKind::Unchanged
                 };
-                return Ok(pass::outcome(&link, kind, counts));
+                return Ok(outcome::outcome(&link, kind, counts));
             }
             Settled::Deferred => {
-                return Ok(pass::outcome(
+                return Ok(outcome::outcome(
                     &link,
                     OutcomeKind::Deferred,
-                    pass::Counts::default(),
+                    outcome::Counts::default(),
                 ));
             }
             Settled::Stale => {}
@@ -474,7 +487,7 @@ fn judge_rows(room: &Room, link: &LinkRow, request: &Feed) -> Result<Settle> {
         .flatten()
         .map(|row| row.get().as_bytes());
     let (acts, state) = if link.catalog == Catalog::Opencode {
-        let position = pass::position_of(link);
+        let position = stores::position_of(link);
         let reading = opencode::feed(&link.thread, &position, rows, secret);
         (reading.acts, serde_json::to_string(&reading.position).ok())
     } else {
@@ -499,7 +512,8 @@ fn judge_rows(room: &Room, link: &LinkRow, request: &Feed) -> Result<Settle> {
         skip: link.skip_before(),
         baseline_end: link.baseline_end,
         source: None,
-        source_id: pass::source_id(secret, link, None),
+        source_id: settle::source_id(secret, link, None),
+        secret: secret.clone(),
         progress: Progress {
             state,
             ..Progress::default()
