@@ -10,7 +10,7 @@ use super::agent::{Agent, Folder};
 use super::monitor::{Mailbox, Told};
 use super::opencode;
 use super::print::Secret;
-use crate::contract::{Catalog, Result, Roots};
+use crate::contract::{Catalog, Outcome, OutcomeKind, Result, Roots};
 use crate::key::Session;
 use crate::store::{Store, links};
 use crate::sync::{Arc, Mutex, lock};
@@ -76,11 +76,18 @@ impl Room {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The folders with the agent's sessions.
+    /// The folders with the agent's sessions, also those an environment variable
+    /// names by a relative path, as absolute ones: links keep what is found there.
     pub(super) fn folders(&self, agent: &dyn Agent, catalog: Catalog) -> Vec<Folder> {
-        agent.store(self.root(catalog).as_deref(), &|name| {
+        let mut folders = agent.store(self.root(catalog).as_deref(), &|name| {
             std::env::var_os(name)
-        })
+        });
+        for folder in &mut folders {
+            if let Ok(path) = std::path::absolute(&folder.path) {
+                folder.path = path;
+            }
+        }
+        folders
     }
 
     /// Where OpenCode keeps its stores.
@@ -137,6 +144,33 @@ impl Room {
         lock(&self.stats).clone()
     }
 
+    /// Notes in the database whether the source of a session could be read: it is
+    /// written when that changes. The rows are for people; a failure to note is none of the pass.
+    pub(super) fn note(&self, outcome: &Outcome) {
+        let fault = match outcome.outcome {
+            OutcomeKind::Error => outcome.message.clone(),
+            // It was not looked at.
+            OutcomeKind::Deferred => return,
+            _ => None,
+        };
+        let session = Session {
+            key: outcome.session_key.clone(),
+            agent: outcome.agent_id.clone(),
+        };
+        let noted = self
+            .store
+            .look(|conn| Ok(links::noted_fault(conn, &session)? != fault));
+        let noted = noted.and_then(|changed| match changed {
+            true => self
+                .store
+                .write(move |tx| links::note_fault(tx, &session, fault.as_deref())),
+            false => Ok(()),
+        });
+        if let Err(error) = noted {
+            log::debug!(target: "upstream", "the state of a link is not noted: {error}");
+        }
+    }
+
     pub(super) fn count(&self, catalog: Catalog, change: impl FnOnce(&mut CatalogStats)) {
         change(lock(&self.stats).entry(catalog).or_default());
     }
@@ -156,12 +190,6 @@ impl Room {
 
     /// The agent's home, when the host named it.
     pub(super) fn root(&self, catalog: Catalog) -> Option<PathBuf> {
-        let named = match catalog {
-            Catalog::Claude => &self.roots.claude,
-            Catalog::Codex => &self.roots.codex,
-            Catalog::Opencode => &self.roots.opencode,
-            Catalog::Pi => &self.roots.pi,
-        };
-        named.as_ref().map(PathBuf::from)
+        self.roots.of(catalog).map(PathBuf::from)
     }
 }

@@ -375,6 +375,7 @@ fn pass_over(room: &Room, rows: Vec<LinkRow>, purpose: Purpose) -> Result<Vec<Ou
         })?;
         room.keep_store(source, store);
     }
+    outcomes.iter().for_each(|outcome| room.note(outcome));
     outcomes.sort_by(|one, other| {
         (&one.session_key, &one.agent_id).cmp(&(&other.session_key, &other.agent_id))
     });
