@@ -340,10 +340,13 @@ impl Monitor {
     fn look_around(&mut self) {
         let catalog = self.catalog;
         match self.room.store.look(|conn| links::faulty(conn, catalog)) {
-            Ok(faulty) => faulty
-                .into_iter()
-                .filter(|id| self.links.contains_key(id))
-                .for_each(|id| self.due.add(id)),
+            Ok(faulty) => {
+                self.room.set_faulty(catalog, !faulty.is_empty());
+                faulty
+                    .into_iter()
+                    .filter(|id| self.links.contains_key(id))
+                    .for_each(|id| self.due.add(id));
+            }
             Err(error) => {
                 log::debug!(target: "upstream", "the links in error cannot be listed now: {error}");
             }

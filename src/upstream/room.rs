@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use super::agent::{Agent, Folder};
@@ -28,6 +28,8 @@ pub(crate) struct Room {
     monitors: Mutex<Vec<Mailbox>>,
     stats: Mutex<BTreeMap<Catalog, CatalogStats>>,
     warned: AtomicBool,
+    /// A bit for each catalog of which faults may be noted.
+    faults: AtomicU8,
     /// The stores of OpenCode that the last scans looked at: what is known of
     /// one makes the next look cheap.
     stores: Mutex<BTreeMap<PathBuf, opencode::Store>>,
@@ -62,6 +64,7 @@ impl Room {
             monitors: Mutex::default(),
             stats: Mutex::default(),
             warned: AtomicBool::new(false),
+            faults: AtomicU8::new(u8::MAX),
             stores: Mutex::default(),
         }
     }
@@ -144,6 +147,19 @@ impl Room {
         lock(&self.stats).clone()
     }
 
+    fn may_be_faulty(&self, catalog: Catalog) -> bool {
+        self.faults.load(Ordering::Relaxed) & bit(catalog) != 0
+    }
+
+    /// Whether faults are noted of the catalog: what others note is seen each interval.
+    pub(super) fn set_faulty(&self, catalog: Catalog, faulty: bool) {
+        if faulty {
+            self.faults.fetch_or(bit(catalog), Ordering::Relaxed);
+        } else {
+            self.faults.fetch_and(!bit(catalog), Ordering::Relaxed);
+        }
+    }
+
     /// Notes in the database whether the source of a session could be read: it is
     /// written when that changes. The rows are for people; a failure to note is none of the pass.
     pub(super) fn note(&self, outcome: &Outcome) {
@@ -151,8 +167,12 @@ impl Room {
             OutcomeKind::Error => outcome.message.clone(),
             // It was not looked at.
             OutcomeKind::Deferred => return,
+            _ if !self.may_be_faulty(outcome.catalog) => return,
             _ => None,
         };
+        if fault.is_some() {
+            self.set_faulty(outcome.catalog, true);
+        }
         let session = Session {
             key: outcome.session_key.clone(),
             agent: outcome.agent_id.clone(),
@@ -192,4 +212,8 @@ impl Room {
     pub(super) fn root(&self, catalog: Catalog) -> Option<PathBuf> {
         self.roots.of(catalog).map(PathBuf::from)
     }
+}
+
+fn bit(catalog: Catalog) -> u8 {
+    1 << catalog as u8
 }
