@@ -15,10 +15,10 @@ use crate::contract::{
     ChangesReply, ChangesSince, Code, Config, Deleted, Discover, Discovered, DrainNotices, Drained,
     Error, EventsReply, EventsRequest, Feed, FileEvents, Inspection, LinksReply, LinksRequest,
     Maintained, NewEvent, Outcome, OwnMessage, Queued, Recorded, Released, Remembered, Reset,
-    Result, RunActive, Scan, Scanned, SessionDelete, SessionRef, SessionReset, SessionsReply,
-    SessionsRequest, SetRunActive, StateVersions, StateVersionsReply, Stats, ToolSchemas,
-    ToolSchemasReply, Unwatch, Unwatched, WaitWakes, Wake, Wakes, Watch, WatchReply, Watches,
-    WatchesReply,
+    Result, Roots, RunActive, Scan, Scanned, SessionDelete, SessionRef, SessionReset,
+    SessionsReply, SessionsRequest, SetRunActive, StateVersions, StateVersionsReply, Stats,
+    ToolSchemas, ToolSchemasReply, Unwatch, Unwatched, WaitWakes, Wake, Wakes, Watch, WatchReply,
+    Watches, WatchesReply,
 };
 use crate::files::{self, Group, Subscription};
 use crate::key::{self, Session};
@@ -228,6 +228,7 @@ impl Awareness {
         if monitor.interval_ms == Some(0) {
             return Err(Error::invalid("monitor.intervalMs", "at least 1"));
         }
+        let roots = absolute_roots(&monitor.roots.clone().unwrap_or_default())?;
         let agents = config.wakes.unwrap_or_default().agents;
         for (at, agent) in agents.iter().flatten().enumerate() {
             if !key::is_agent_id(agent) {
@@ -274,7 +275,7 @@ impl Awareness {
         let room = Arc::new(Room::new(
             Arc::clone(&store),
             Arc::clone(&wakes),
-            monitor.roots.clone().unwrap_or_default(),
+            roots,
             Duration::from_millis(monitor.interval_ms.unwrap_or(60_000)),
         ));
         let aware = Awareness {
@@ -758,19 +759,22 @@ impl Awareness {
     pub fn inspect(&self) -> Result<Inspection> {
         let _call = self.enter()?;
         let store = &self.inner.store;
-        let (handles, mut run_marks, failed_appends, shed_events) = store.read(|conn| {
-            Ok((
-                inspect::live_handles(conn, store.path())?,
-                inspect::run_marks(conn)?,
-                inspect::lost(conn, Counter::FailedAppends)?,
-                inspect::lost(conn, Counter::ShedEvents)?,
-            ))
-        })?;
+        let (handles, mut run_marks, link_faults, failed_appends, shed_events) =
+            store.read(|conn| {
+                Ok((
+                    inspect::live_handles(conn, store.path())?,
+                    inspect::run_marks(conn)?,
+                    inspect::link_faults(conn)?,
+                    inspect::lost(conn, Counter::FailedAppends)?,
+                    inspect::lost(conn, Counter::ShedEvents)?,
+                ))
+            })?;
         // A mark ends with its handle, whether or not somebody has swept it up.
         run_marks.retain(|mark| handles.iter().any(|handle| handle.id == mark.handle));
         Ok(Inspection {
             handles,
             run_marks,
+            link_faults,
             failed_appends,
             shed_events,
         })
@@ -834,14 +838,10 @@ impl Awareness {
     /// One thread a catalog: a hung store delays only its own sessions.
     fn start_monitors(&self, settings: Settings) -> Result<()> {
         let mut threads = lock(&self.inner.threads);
-        for (catalog, name) in [
-            (Catalog::Claude, "aware-claude"),
-            (Catalog::Codex, "aware-codex"),
-            (Catalog::Opencode, "aware-opencode"),
-            (Catalog::Pi, "aware-pi"),
-        ] {
+        for catalog in Catalog::ALL {
             let monitor = Monitor::new(Arc::clone(&self.inner.room), catalog, settings);
-            threads.spawn_monitor(name, move || monitor.run())?;
+            let name = format!("aware-{}", catalog.as_str());
+            threads.spawn_monitor(&name, move || monitor.run())?;
         }
         Ok(())
     }
@@ -873,17 +873,13 @@ impl std::fmt::Debug for Awareness {
 }
 
 impl Threads {
-    fn spawn(&mut self, name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<()> {
+    fn spawn(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
         let started = Threads::start(name, body)?;
         self.running.push(started);
         Ok(())
     }
 
-    fn spawn_monitor(
-        &mut self,
-        name: &'static str,
-        body: impl FnOnce() + Send + 'static,
-    ) -> Result<()> {
+    fn spawn_monitor(&mut self, name: &str, body: impl FnOnce() + Send + 'static) -> Result<()> {
         let (running, ended) = bounded(0);
         let started = Threads::start(name, move || {
             let _running: Sender<()> = running;
@@ -893,11 +889,12 @@ impl Threads {
         Ok(())
     }
 
-    fn start(name: &'static str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+        let told = name.to_owned();
         let guarded = move || {
             let body = std::panic::AssertUnwindSafe(body);
             if std::panic::catch_unwind(body).is_err() {
-                log::error!(target: "engine", "the thread {name} ended by a fault of the library");
+                log::error!(target: "engine", "the thread {told} ended by a fault of the library");
             }
         };
         sys::spawn(name, guarded).map_err(|problem| {
@@ -1118,6 +1115,27 @@ impl Inner {
 
 fn is_stopped(stopped: &Receiver<()>) -> bool {
     stopped.try_recv() == Err(crossbeam_channel::TryRecvError::Disconnected)
+}
+
+/// The agents' homes as absolute paths: what is found in them is written down,
+/// for other processes and for later.
+fn absolute_roots(given: &Roots) -> Result<Roots> {
+    let mut roots = Roots::default();
+    for catalog in Catalog::ALL {
+        let Some(root) = given.of(catalog) else {
+            continue;
+        };
+        let wrong =
+            |why: String| Error::invalid(format!("monitor.roots.{}", catalog.as_str()), why);
+        let path = std::path::absolute(root)
+            .map_err(|problem| wrong(format!("the path cannot be resolved: {problem}")))?;
+        // It was text, and so is the folder it is relative to as a rule.
+        match path.into_os_string().into_string() {
+            Ok(path) => roots.set(catalog, path),
+            Err(_) => return Err(wrong("its absolute path is no UTF-8".to_owned())),
+        }
+    }
+    Ok(roots)
 }
 
 /// The absolute path of the database, its folder's own links followed.

@@ -187,7 +187,7 @@ fn every_command_has_a_table_and_a_document() {
         ],
         [&json!(3), &json!(4), &json!(2), &json!(1), &json!(0)]
     );
-    assert_eq!(status["schemaVersion"], "1.2");
+    assert_eq!(status["schemaVersion"], "1.3");
     assert_eq!(status["handles"][0]["version"], env!("CARGO_PKG_VERSION"));
     assert!(status["handles"][0]["openedAt"].as_i64().unwrap() > 0);
     assert_eq!(status["failedAppends"], json!({"total": 0, "lastAt": 0}));
@@ -577,7 +577,7 @@ fn doctor_sees_what_is_wrong_with_the_schema_and_the_version() {
     db.sql("UPDATE session_aware_handles SET version = '0.0.9'");
     assert_eq!(db.ails(&[]), ["schema"]);
     gateway.close().unwrap();
-    db.sql("DELETE FROM session_aware_schema WHERE minor = 2");
+    db.sql("DELETE FROM session_aware_schema WHERE minor = 3");
     assert_eq!(db.ails(&[]), ["schema"]);
     db.sql("INSERT INTO session_aware_schema VALUES (2, 0, 0)");
     assert_eq!(db.ails(&[]), ["schema"]);
@@ -799,6 +799,146 @@ fn doctor_sees_links_that_lead_nowhere() {
     fs::rename(&source, &aside).unwrap();
     fs::create_dir(&source).unwrap();
     assert_eq!(db.ails(&[]), ["links"], "a folder is at its path");
+    gateway.close().unwrap();
+}
+
+/// The file is there and may be read; what the gateway met in it only the gateway knows.
+#[test]
+fn doctor_and_links_tell_of_a_source_that_the_gateway_cannot_read() {
+    let db = Db::new();
+    let store = db.at("opencode.db");
+    opencode(&store, "ses_1");
+    for background in [false, true] {
+        let mut config = db.config();
+        let monitor = config.monitor.as_mut().unwrap();
+        monitor.enabled = Some(background);
+        (monitor.initial_delay_ms, monitor.interval_ms) = (Some(0), Some(50));
+        let gateway = Awareness::open(config).unwrap();
+        let look = || {
+            if !background {
+                gateway.scan(Scan::default()).unwrap();
+            }
+        };
+        gateway
+            .adopt(Adopt {
+                thread_id: Some("ses_1".into()),
+                ..Adopt::new(CHILD, Catalog::Opencode, store.to_str().unwrap())
+            })
+            .unwrap();
+        look();
+        let links = || db.json(&["links"])["links"][0].clone();
+        assert_eq!(links().get("fault"), None);
+        assert!(db.ails(&[]).is_empty());
+
+        let sound = fs::read(&store).unwrap();
+        fs::write(&store, vec![b'x'; 8192]).unwrap();
+        look();
+        let since = until("the fault", || links()["fault"]["since"].as_i64());
+        assert_eq!(db.ails(&[]), ["links"]);
+        assert!(db.text(&["links"]).contains("in error: "));
+        assert_eq!(db.json(&["status"])["linksInError"], 1);
+        // Looking again does not make it younger, nor write anything.
+        let written = || fs::metadata(db.at("awareness.db-wal")).unwrap().len();
+        let before = written();
+        gateway.scan(Scan::default()).unwrap();
+        assert_eq!(
+            (links()["fault"]["since"].as_i64(), written()),
+            (Some(since), before)
+        );
+
+        // Another gateway finds it noted, and that it is over.
+        gateway.close().unwrap();
+        assert_eq!(db.ails(&[]), ["links"]);
+        fs::write(&store, sound).unwrap();
+        let mut config = db.config();
+        config.monitor = Some(MonitorConfig {
+            enabled: Some(background),
+            initial_delay_ms: Some(0),
+            ..MonitorConfig::default()
+        });
+        let gateway = Awareness::open(config).unwrap();
+        if !background {
+            gateway.scan(Scan::default()).unwrap();
+        }
+        until("the end of the fault", || {
+            links().get("fault").is_none().then_some(())
+        });
+        assert!(db.ails(&[]).is_empty());
+        gateway.close().unwrap();
+    }
+}
+
+/// A store of OpenCode with one session that has nothing in it.
+fn opencode(path: &Path, thread: &str) {
+    let conn = rusqlite::Connection::open(path).unwrap();
+    conn.execute_batch(
+        "CREATE TABLE session (id TEXT PRIMARY KEY, project_id TEXT, parent_id TEXT, slug TEXT, directory TEXT,
+           title TEXT, version TEXT, revert TEXT, time_created INTEGER, time_updated INTEGER, time_archived INTEGER);
+         CREATE TABLE message (id TEXT PRIMARY KEY, session_id TEXT, time_created INTEGER, time_updated INTEGER, data TEXT);
+         CREATE TABLE part (id TEXT PRIMARY KEY, message_id TEXT, session_id TEXT, time_created INTEGER,
+           time_updated INTEGER, data TEXT);",
+    )
+    .unwrap();
+    conn.execute(
+        "INSERT INTO session(id, project_id, directory, title, version, time_created, time_updated)
+         VALUES (?1, 'p', '/home/dev', 't', '1.18.33', 1700000000000, 1700000000000)",
+        [thread],
+    )
+    .unwrap();
+}
+
+#[test]
+fn discover_finds_a_session_of_opencode_and_says_whether_it_is_adopted() {
+    let db = Db::new();
+    let home = db.at("opencode");
+    fs::create_dir_all(&home).unwrap();
+    opencode(&home.join("opencode.db"), "ses_1");
+    let gateway = db.gateway();
+    let root = format!("opencode={}", home.display());
+    let args = ["discover", "--catalog", "opencode", "--root", &root];
+    let found = db.json(&args);
+    assert_eq!(found["sessions"].as_array().unwrap().len(), 1, "{found}");
+    let session = &found["sessions"][0];
+    assert_eq!(
+        (
+            &session["catalog"],
+            &session["threadId"],
+            &session["cwd"],
+            &session["adopted"]
+        ),
+        (
+            &json!("opencode"),
+            &json!("ses_1"),
+            &json!("/home/dev"),
+            &json!(false)
+        )
+    );
+    assert_eq!(session["updatedAt"], 1_700_000_000_000_i64);
+    // What it names can be adopted as it is, and is then marked; a name without "=" is told.
+    let source = session["source"].as_str().unwrap();
+    gateway
+        .adopt(Adopt {
+            thread_id: Some("ses_1".into()),
+            ..Adopt::new(CHILD, Catalog::Opencode, source)
+        })
+        .unwrap();
+    assert_eq!(db.json(&args)["sessions"][0]["adopted"], true);
+    let table = db.text(&args);
+    assert!(
+        table.contains("ses_1") && table.contains("2023-11-14"),
+        "{table}"
+    );
+    // As the program itself finds it, by the environment.
+    let data = db.at(".local/share");
+    fs::create_dir_all(&data).unwrap();
+    fs::rename(&home, data.join("opencode")).unwrap();
+    let by_home = db
+        .command(&["discover", "--json"])
+        .env_remove("XDG_DATA_HOME")
+        .output()
+        .unwrap();
+    let by_home: Value = serde_json::from_slice(&by_home.stdout).unwrap();
+    assert_eq!(by_home["sessions"][0]["threadId"], "ses_1");
     gateway.close().unwrap();
 }
 

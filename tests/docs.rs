@@ -133,3 +133,27 @@ fn every_file_that_a_document_links_is_there() {
         }
     }
 }
+
+/// The number of the ABI stands in the header, and where the SONAME is made.
+#[test]
+fn every_place_that_names_the_abi_names_the_same() {
+    let header = read(&root().join("include/session_awareness.h"));
+    let after = |text: &str, lead: &str| -> String {
+        let rest = text
+            .split_once(lead)
+            .unwrap_or_else(|| panic!("no {lead}"))
+            .1;
+        rest.chars().take_while(char::is_ascii_digit).collect()
+    };
+    let abi = after(&header, "#define AWARE_ABI_VERSION ");
+    for (file, lead) in [
+        ("build.rs", "-soname,libsession_awareness.so."),
+        ("Makefile", "ABI     := "),
+        (
+            "Cargo.toml",
+            "[package.metadata.capi.library]\nname = \"session_awareness\"\nversion = \"",
+        ),
+    ] {
+        assert_eq!(after(&read(&root().join(file)), lead), abi, "{file}");
+    }
+}

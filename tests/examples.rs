@@ -92,3 +92,105 @@ fn a_gateway_refuses_a_database_that_is_there() {
         assert!(told(&output).contains("there already"), "{}", told(&output));
     }
 }
+
+// ---- the C of the documents ----------------------------------------------------
+
+/// The blocks of C code of a document.
+fn blocks_of_c(document: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(root().join(document)).unwrap();
+    let blocks = text.split("```c\n").skip(1);
+    blocks
+        .map(|rest| rest.split("\n```").next().unwrap().to_owned())
+        .collect()
+}
+
+/// Builds a program as a document has it and runs it in a fresh folder.
+fn run_c(name: &str, program: &str, flags: &[&str]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("program.c");
+    std::fs::write(&source, program).unwrap();
+    let binary = folder.path().join("program");
+    if let Err(said) = build(Language::C11, &[source], flags, &binary) {
+        panic!("{name} does not compile:\n{said}\n{program}");
+    }
+    let output = Command::new(&binary)
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{name}: {}", told(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_c_of_the_readme_runs() {
+    let blocks = blocks_of_c("README.md");
+    let (includes, body) = blocks[0].split_once("\n\n").unwrap();
+    let program =
+        format!("#include <stdio.h>\n{includes}\n\nint main(void)\n{{\n{body}\nreturn 0;\n}}\n");
+    let said = run_c("the C of README.md", &program, &[]);
+    assert_eq!(said, "{\"notices\":[],\"more\":false}\n");
+}
+
+/// A host around the lines of the guide: it watches, is written to, and ends its
+/// loop with the first wake.
+const UV_HOST: &str = r#"
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <uv.h>
+#include <session_awareness.h>
+
+static aware_t *handle;
+static uv_poll_t waiting;
+static int turns;
+
+static int start_turns(const char *reply)
+{
+    int some = strstr(reply, "\"sessionKey\":\"agent:main:main\"") != NULL;
+    turns += some;
+    if (some) uv_poll_stop(&waiting);
+    return some;
+}
+
+FUNCTION
+
+int main(void)
+{
+    uv_loop_t *loop = uv_default_loop();
+    if (aware_open("{\"database\":\"a.db\"}", &handle, NULL) != AWARE_OK) return 2;
+    STATEMENTS
+    if (aware_watch(handle, "{\"watcherSessionKey\":\"agent:main:main\",\"targetSessionKey\":\"agent:main:c\"}", NULL)) return 3;
+    if (aware_record(handle, "{\"sessionKey\":\"agent:main:c\",\"kind\":\"human_direct_message\",\"actorType\":\"human\"}", NULL)) return 4;
+    uv_run(loop, UV_RUN_DEFAULT);
+    printf("%d turn\n", turns);
+    return aware_close(handle);
+}
+"#;
+
+#[test]
+fn the_wake_loop_of_the_guide_runs_in_libuv() {
+    let flags = match Command::new("pkg-config")
+        .args(["--cflags", "--libs", "libuv"])
+        .output()
+    {
+        Ok(output) if output.status.success() => String::from_utf8(output.stdout).unwrap(),
+        Ok(_) => return leave_out("the wake loop in libuv", "there is no libuv"),
+        Err(error) => return leave_out("the wake loop in libuv", &format!("pkg-config: {error}")),
+    };
+    let blocks = blocks_of_c("docs/hosts.md");
+    let block = blocks
+        .iter()
+        .find(|block| block.contains("uv_poll_start"))
+        .unwrap();
+    let (function, statements) = block.split_once("\n}\n").unwrap();
+    let program = UV_HOST
+        .replace("FUNCTION", &format!("{function}\n}}"))
+        .replace("STATEMENTS", &statements.replace("&poll", "&waiting"));
+    // It stands before the program that needs it.
+    let flags: Vec<&str> = ["-Wl,--no-as-needed"]
+        .into_iter()
+        .chain(flags.split_whitespace())
+        .collect();
+    let said = run_c("the wake loop of docs/hosts.md", &program, &flags);
+    assert_eq!(said, "1 turn\n");
+}

@@ -782,11 +782,7 @@ fn the_stores_of_all_agents_are_searched_newest_first() {
         ]
     );
     for session in &found {
-        let request = Adopt {
-            source: None,
-            thread_id: Some(session.thread_id.clone()),
-            ..Adopt::new(SESSION, session.catalog, "")
-        };
+        let request = Adopt::thread(SESSION, session.catalog, &session.thread_id);
         let link = aware.adopt(request).unwrap().link.unwrap();
         assert_eq!(link.source.as_deref(), Some(session.source.as_str()));
     }
@@ -808,6 +804,63 @@ fn the_stores_of_all_agents_are_searched_newest_first() {
             .sessions[0]
             .adopted
     );
+}
+
+/// Links are read by other processes too, and after the host has changed its folder.
+#[test]
+fn what_is_found_under_a_relative_root_has_an_absolute_path() {
+    let place = Place::new();
+    append(
+        &place.path("claude/projects/-home-dev/11111111-1111-4111-8111-111111111111.jsonl"),
+        &[claude("one")],
+    );
+    append(
+        &place
+            .path("codex/sessions/2026/11/30/rollout-2026-11-30T12-41-15-01a22c79-48ed-7480-a102-2d91c8ce991a.jsonl"),
+        &[codex_meta("01a22c79-48ed-7480-a102-2d91c8ce991a")],
+    );
+    append(
+        &place.path("pi/sessions/--home-dev--/2026-11-30T12-00-00-000Z_p-1.jsonl"),
+        &[pi_header(3)],
+    );
+    let store = opencode_store(&place.path("opencode/opencode.db"));
+    opencode_message(&store, "msg_1", "one");
+
+    let here = std::env::current_dir().unwrap();
+    let up = "../".repeat(here.components().count() - 1);
+    let mut config = place.config();
+    let roots = config.monitor.as_mut().unwrap().roots.as_mut().unwrap();
+    for root in [
+        &mut roots.claude,
+        &mut roots.codex,
+        &mut roots.opencode,
+        &mut roots.pi,
+    ] {
+        *root = root.take().map(|path| format!("{up}{}", &path[1..]));
+    }
+    let aware = Awareness::open(config).unwrap();
+    let found = aware.discover(Discover::default()).unwrap().sessions;
+    assert_eq!(found.len(), Catalog::ALL.len(), "{found:?}");
+    for session in found {
+        let key = format!("agent:main:{}", session.catalog.as_str());
+        let adopt = Adopt::thread(key, session.catalog, session.thread_id);
+        let link = aware.adopt(adopt).unwrap().link.unwrap();
+        let source = link.source.unwrap();
+        assert!(Path::new(&source).is_absolute(), "{source}");
+        assert_eq!(source, session.source);
+    }
+}
+
+#[test]
+fn a_root_without_a_path_is_told_with_its_field() {
+    let place = Place::new();
+    let mut config = place.config();
+    let roots = config.monitor.as_mut().unwrap().roots.as_mut().unwrap();
+    roots.pi = Some(String::new());
+    let error = Awareness::open(config).err().unwrap();
+    assert_eq!(error.code, Code::InvalidArgument);
+    assert_eq!(error.field.as_deref(), Some("monitor.roots.pi"));
+    assert!(!place.database().exists());
 }
 
 // ---- OpenCode -------------------------------------------------------------------

@@ -106,7 +106,10 @@ export interface Config {
     initialDelayMs?: number;
     /** Start passes from the file system's change events too. Default true. */
     fileEvents?: boolean;
-    /** The agents' own homes, where they are not the usual ones. */
+    /**
+     * The agents' own homes, where they are not the usual ones (`~/.claude`, `~/.codex`, `~/.local/share/opencode`,
+     * `~/.pi/agent`): folders.
+     */
     roots?: { [catalog in Catalog]?: string };
   };
   /** Offer this handle only the wakes for watchers of these agents. */
@@ -519,11 +522,12 @@ export class Awareness {
   /**
    * The wakes of this handle as they come: `for await (const wake of awareness.wakes())`.
    *
-   * Waiting blocks nothing and does not keep the process alive. Each wake goes to one of those who wait, on this handle
+   * Waiting blocks nothing. It does not keep the process alive, unless `keepAlive` is true: a program that does nothing
+   * but wait for wakes needs that, else it ends. Each wake goes to one of those who wait, on this handle
    * or another of the same database that is offered it. The loop ends with `break`, when the handle is closed, and when
    * `signal` aborts; any other error is thrown into it. A `readOnly` handle is offered none.
    */
-  wakes(options?: { signal?: AbortSignal }): WakeIterator;
+  wakes(options?: { signal?: AbortSignal; keepAlive?: boolean }): WakeIterator;
 
   /** What changed in a session above `changesSince`, at most `limit` events (200, the default). Moves no cursor. */
   changesSince(request: SessionRef & { changesSince: number; limit?: number }): Promise<Changes>;

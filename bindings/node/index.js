@@ -136,9 +136,9 @@ export class Awareness {
     }
   }
 
-  wakes({ signal } = {}) {
+  wakes({ signal, keepAlive = false } = {}) {
     // The iterator holds this object, so that it is not collected while someone waits.
-    return new WakeIterator((max) => this.#wakes.take(max), signal);
+    return new WakeIterator((max) => this.#wakes.take(max, keepAlive), signal);
   }
 
   close() {

@@ -4,8 +4,8 @@ import { call, duplicate, wakeFd } from './ffi.js';
 
 /**
  * Waits for the wakes of one handle, for any number of takers, on the library's wake descriptor: no thread is parked,
- * the event loop stays free, and waiting alone does not keep the process alive. A wake leaves the library's queue only
- * for a taker that is there to get it, so none is lost when one gives up.
+ * the event loop stays free, and waiting keeps the process alive for those takers alone that ask for it. A wake leaves
+ * the library's queue only for a taker that is there to get it, so none is lost when one gives up.
  */
 export class WakeQueue {
   #handle;
@@ -20,8 +20,8 @@ export class WakeQueue {
   }
 
   /** Asks for up to `max` wakes; `wakes` resolves when there is one at least, or with none after `cancel()`. */
-  take(max) {
-    const taker = { max, cancelled: false };
+  take(max, keepAlive) {
+    const taker = { max, keepAlive, cancelled: false };
     taker.wakes = new Promise((resolve, reject) => Object.assign(taker, { resolve, reject }));
     taker.cancel = () => {
       // What is being asked for may have left the library already, and has nobody else to go to.
@@ -32,6 +32,7 @@ export class WakeQueue {
       taker.reject(this.#ended);
     } else {
       this.#takers.add(taker);
+      this.#hold();
       this.#ring();
     }
     return taker;
@@ -44,7 +45,16 @@ export class WakeQueue {
 
   #answer(taker, wakes) {
     this.#takers.delete(taker);
+    this.#hold();
     taker.resolve(wakes);
+  }
+
+  /** Holds the process while someone waits who wants that. */
+  #hold() {
+    for (const taker of this.#takers) {
+      if (taker.keepAlive) return void this.#socket?.ref();
+    }
+    this.#socket?.unref();
   }
 
   /** Asks the library for one taker after another, until it has no more; a ring meanwhile makes it ask once more. */
@@ -61,6 +71,7 @@ export class WakeQueue {
         else this.#listen();
       } catch (error) {
         this.#takers.delete(taker);
+        this.#hold();
         taker.reject(error);
       }
       // Where one was served there may be more for the next.
@@ -76,8 +87,8 @@ export class WakeQueue {
     if (fd < 0) return;
     this.#socket = new Socket({ fd: duplicate(fd), readable: true, writable: false })
       .on('data', () => this.#ring())
-      .on('error', (error) => this.#end(error))
-      .unref();
+      .on('error', (error) => this.#end(error));
+    this.#hold();
   }
 
   #end(error) {

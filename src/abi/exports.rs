@@ -97,9 +97,19 @@ struct Opened {
 /// handle's threads.
 ///
 /// `config_json`: `{"database": path (required), "create"?: true, "readOnly"?: false, "durability"?:
-/// "process"|"power", "retention"?: {"maxAgeMs", "maxEvents"}, "monitor"?: {...}, "wakes"?: {"agents": [...]},
-/// "busyTimeoutMs"?: 5000}`. `handle` receives the handle, NULL on an error. `reply` receives
-/// `{"opened": true, "abiVersion", "version"}` or the error; it may be NULL.
+/// "process"|"power", "retention"?: {"maxAgeMs"?: 2592000000, "maxEvents"?: 50000}, "monitor"?:
+/// {"enabled"?: true, "intervalMs"?: 60000, "initialDelayMs"?: 15000, "fileEvents"?: true, "roots"?:
+/// {"claude"?, "codex"?, "opencode"?, "pi"?}}, "wakes"?: {"agents": [...]}, "busyTimeoutMs"?: 5000}`. `handle`
+/// receives the handle, NULL on an error. `reply` receives `{"opened": true, "abiVersion", "version"}` or the
+/// error; it may be NULL.
+///
+/// The file is made with mode 0600; its folder must be there. With `durability` `process` an event outlives the
+/// death of the process, with `power` that of the machine. `retention` says what is kept. `monitor` is how
+/// adopted sessions are watched: a pass starts within 50 ms of a file event, and every `intervalMs`; each
+/// of `roots` is an agent's own home, where it is not the usual one (`~/.claude`, `~/.codex`,
+/// `~/.local/share/opencode`, `~/.pi/agent`): a folder, a relative one from where the process is now.
+/// `wakes.agents`: only wakes for watchers of these agents are offered to this handle. `readOnly` opens readers
+/// alone: what would change something is `unsupported`, and no wakes come.
 ///
 /// Any thread. Blocks for as long as another process migrates or writes, at
 /// most `busyTimeoutMs` for each of both. The handle is closed with aware_close, the reply
@@ -462,7 +472,10 @@ pub unsafe extern "C" fn aware_session_delete(
 ///
 /// Request: `{"watcherSessionKey", "ack"?: true, "limit"?: 100}`, `limit` at most 1,000. Reply: `{"notices":
 /// [{"text", "targetSessionKey", "targetAgentId", "changesSince", "notified", "contextKey"}], "more": false}`.
-/// With `"ack": false` the notices stay open, with the same text, until aware_ack_notices.
+/// `text` is the line for the watcher's prompt; `changesSince` what to ask aware_changes_since with, `notified`
+/// the version the notice covers, `contextKey` one name for all notices of a target, by which a host may put
+/// the newest in place of an older one. With `"ack": false` the notices stay open, with the same text, until
+/// aware_ack_notices.
 ///
 /// Blocks: until the commit. Errors: invalid_argument, storage, busy, closed, unsupported (read only,
 /// unless `ack` is false), internal.
@@ -518,9 +531,10 @@ pub unsafe extern "C" fn aware_ack_notices(
 
 /// Waits for wakes and takes them.
 ///
-/// Request: `{"timeoutMs", "max"?}`; a `timeoutMs` of 0 asks without waiting. Reply: `{"wakes": [{"sessionKey",
-/// "targetSessionKey", "targetAgentId", "reason": "session-state"}]}`, empty when the time was over. While
-/// a wake callback is set, and on a read-only handle, there are none.
+/// Request: `{"timeoutMs", "max"?}`; a `timeoutMs` of 0 asks without waiting, without `max` all that are there are
+/// taken. Reply: `{"wakes": [{"sessionKey", "targetSessionKey", "targetAgentId", "reason": "session-state"}]}`,
+/// oldest first, empty when the time was over. `sessionKey` is the watcher: give it a turn; the target is what
+/// changed. While a wake callback is set, and on a read-only handle, there are none.
 ///
 /// Blocks: up to `timeoutMs`. Errors: invalid_argument, storage, closed (also when the handle is closed
 /// meanwhile), internal.
@@ -723,12 +737,15 @@ pub unsafe extern "C" fn aware_tool_schemas(
 /// Counters of the handle and its database.
 ///
 /// Request: `{}`. Reply: `{"events", "sessions", "watches", "links", "pending", "failedAppends", "storageFaults",
-/// "lastFault"?, "unreadable"?, "damaged": true|false, "damage"?, "shedEvents", "queuedEvents", "queuedWakes", "schemaVersion", "database", "databaseBytes", "walBytes", "version",
-/// "fileEvents": "full"|"partial"|"off", "watchedFolders", "unwatchedFolders", "scans": {catalog: {"passes",
+/// "lastFault"?, "unreadable"?, "damaged": true|false, "damage"?, "shedEvents", "queuedEvents", "queuedWakes",
+/// "schemaVersion", "database", "databaseBytes", "walBytes", "version", "fileEvents": "full"|"partial"|"off", "watchedFolders", "unwatchedFolders", "scans": {catalog: {"passes",
 /// "lastPassMs", "lagMs"}}}`. `storageFaults` counts how often the handle, its background too, could not
 /// read or write the database since it was opened, and `lastFault` says why the last time. It answers while
 /// the database cannot be read: then `unreadable` says why, and what is counted in the database (`events` to
 /// `pending`, `schemaVersion`) is what it was the last time. `damaged`: see the storage error; `damage` says what.
+/// `fileEvents` is `partial` when some folders cannot be watched and are looked at every interval alone. `passes`
+/// counts the rounds in which something was looked at, `lagMs` is how long after the first hint the last
+/// activity was stored.
 ///
 /// Blocks: for a read. Errors: invalid_argument, closed, internal.
 ///

@@ -1,5 +1,6 @@
 use serde::Deserialize;
 
+use super::Catalog;
 use super::parse::{maybe_object, maybe_whole};
 
 /// How `aware_open` opens a database. Only `database` is required.
@@ -70,6 +71,14 @@ pub struct Retention {
 }
 
 /// How upstream sessions are watched in the background.
+///
+/// ```
+/// use session_awareness::{Config, MonitorConfig, Roots};
+/// let roots = Roots { claude: Some("/srv/agents/claude".into()), ..Roots::default() };
+/// let monitor = MonitorConfig { roots: Some(roots), ..MonitorConfig::default() };
+/// let config = Config { monitor: Some(monitor), ..Config::new("/var/lib/gateway/awareness.db") };
+/// # assert!(config.monitor.is_some());
+/// ```
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct MonitorConfig {
@@ -88,7 +97,7 @@ pub struct MonitorConfig {
     pub roots: Option<Roots>,
 }
 
-/// The agents' own homes: folders.
+/// The agents' own homes: folders. A relative one is taken from where the process is when it opens the database.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Roots {
@@ -100,6 +109,30 @@ pub struct Roots {
     pub opencode: Option<String>,
     /// Pi, usually `~/.pi/agent`.
     pub pi: Option<String>,
+}
+
+impl Roots {
+    /// The home of an agent.
+    pub fn of(&self, catalog: Catalog) -> Option<&str> {
+        match catalog {
+            Catalog::Claude => &self.claude,
+            Catalog::Codex => &self.codex,
+            Catalog::Opencode => &self.opencode,
+            Catalog::Pi => &self.pi,
+        }
+        .as_deref()
+    }
+
+    /// Names the home of an agent.
+    pub fn set(&mut self, catalog: Catalog, home: impl Into<String>) {
+        let place = match catalog {
+            Catalog::Claude => &mut self.claude,
+            Catalog::Codex => &mut self.codex,
+            Catalog::Opencode => &mut self.opencode,
+            Catalog::Pi => &mut self.pi,
+        };
+        *place = Some(home.into());
+    }
 }
 
 /// Which wakes a handle is offered.

@@ -23,7 +23,7 @@ pub use event::{
     ActorType, Batch, Event, Kind, KindSet, NewEvent, Payload, PublicPayload, Queued, RecordReply,
     RecordRequest, Recorded, Unrecorded,
 };
-pub use inspect::{HandleRow, Inspection, RunMark, Tally};
+pub use inspect::{HandleRow, Inspection, LinkFault, RunMark, Tally};
 pub use parse::{MAX_NUMBER, parse};
 pub use read::{
     Backup, BackupReply, CatalogScans, ChangesReply, ChangesSince, EventsReply, EventsRequest,

@@ -97,6 +97,19 @@ impl Adopt {
             baseline: None,
         }
     }
+
+    /// Adopts the session of this id, looked up in the agent's own store, telling only what comes from now on.
+    pub fn thread(
+        session_key: impl Into<String>,
+        catalog: Catalog,
+        thread_id: impl Into<String>,
+    ) -> Adopt {
+        Adopt {
+            source: None,
+            thread_id: Some(thread_id.into()),
+            ..Adopt::new(session_key, catalog, "")
+        }
+    }
 }
 
 /// The reply of `adopt`.

@@ -203,6 +203,7 @@ pub(crate) fn is_adopted(conn: &Connection, catalog: Catalog, thread: &str) -> R
 /// Makes the session's link, or turns the one it has, or had, to a new source:
 /// what its turns are known by stays.
 pub(crate) fn adopt(tx: &Tx<'_>, new: &NewLink<'_>) -> Result<()> {
+    forget_fault(tx, new.session)?;
     tx.conn
         .prepare_cached(
             "INSERT INTO session_upstream_links
@@ -292,8 +293,60 @@ pub(crate) fn set_misses(tx: &Tx<'_>, id: i64, misses: u32, missed_at: i64) -> R
     Ok(())
 }
 
+/// What is noted of what keeps the session's source from being read.
+pub(crate) fn noted_fault(conn: &Connection, session: &Session) -> Result<Option<String>> {
+    first(
+        conn,
+        "SELECT message FROM session_upstream_faults WHERE link =
+           (SELECT id FROM session_upstream_links WHERE session_key = ?1 AND agent_id = ?2)",
+        params![session.key, session.agent],
+        |row| row.any(0),
+    )
+}
+
+/// Notes what keeps the session's source from being read, or that nothing does.
+/// A fault that goes on keeps its time.
+pub(crate) fn note_fault(tx: &Tx<'_>, session: &Session, message: Option<&str>) -> Result<()> {
+    let Some(message) = message else {
+        return forget_fault(tx, session);
+    };
+    tx.conn
+        .prepare_cached(
+            "INSERT INTO session_upstream_faults(link, since, message)
+             SELECT id, ?3, ?4 FROM session_upstream_links
+              WHERE session_key = ?1 AND agent_id = ?2 AND released_at IS NULL
+             ON CONFLICT DO UPDATE SET message = excluded.message",
+        )
+        .and_then(|mut upsert| upsert.execute(params![session.key, session.agent, tx.now, message]))
+        .map_err(fault)?;
+    Ok(())
+}
+
+fn forget_fault(tx: &Tx<'_>, session: &Session) -> Result<()> {
+    tx.conn
+        .prepare_cached(
+            "DELETE FROM session_upstream_faults WHERE link =
+               (SELECT id FROM session_upstream_links WHERE session_key = ?1 AND agent_id = ?2)",
+        )
+        .and_then(|mut delete| delete.execute(params![session.key, session.agent]))
+        .map_err(fault)?;
+    Ok(())
+}
+
+/// The catalog's links of which a fault is noted.
+pub(crate) fn faulty(conn: &Connection, catalog: Catalog) -> Result<Vec<i64>> {
+    rows(
+        conn,
+        "SELECT links.id FROM session_upstream_faults JOIN session_upstream_links AS links ON links.id = link
+         WHERE links.catalog = ?1 AND links.released_at IS NULL",
+        [catalog.as_str()],
+        |row| row.any(0),
+    )
+}
+
 /// Ends the session's link; what its turns are known by stays for a while.
 pub(crate) fn release(tx: &Tx<'_>, session: &Session) -> Result<()> {
+    forget_fault(tx, session)?;
     tx.conn
         .prepare_cached(
             "UPDATE session_upstream_links SET released_at = ?3, revision = revision + 1
@@ -315,6 +368,7 @@ pub(crate) fn delete(tx: &Tx<'_>, session: &Session) -> Result<bool> {
     };
     run("DELETE FROM session_aware_turns WHERE link IN
            (SELECT id FROM session_upstream_links WHERE session_key = ?1 AND agent_id = ?2)")?;
+    forget_fault(tx, session)?;
     run("DELETE FROM session_aware_own_messages WHERE session_key = ?1 AND agent_id = ?2")?;
     run("DELETE FROM session_aware_runs WHERE session_key = ?1 AND agent_id = ?2")?;
     run("DELETE FROM session_upstream_links WHERE session_key = ?1 AND agent_id = ?2")

@@ -44,6 +44,11 @@ const MIGRATIONS: &[Migration] = &[
         minor: 2,
         sql: include_str!("schema-1.2.sql"),
     },
+    Migration {
+        major: 1,
+        minor: 3,
+        sql: include_str!("schema-1.3.sql"),
+    },
 ];
 
 /// The version this code makes.
@@ -208,7 +213,7 @@ mod tests {
         write_as_older_code(&conn, "before");
         migrate(&mut conn, 7, Duration::from_secs(1)).unwrap();
         write_as_older_code(&conn, "after");
-        assert_eq!(version(&conn).unwrap(), "1.2");
+        assert_eq!(version(&conn).unwrap(), "1.3");
         let unknown = "SELECT (SELECT count(*) FROM session_aware_runs WHERE set_at = 0)
                             + (SELECT count(*) FROM session_aware_handles WHERE opened_at = 0 AND version IS NULL)";
         let count: i64 = conn.query_row(unknown, [], |row| row.get(0)).unwrap();

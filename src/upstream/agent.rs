@@ -3,7 +3,8 @@
 //! # Adding an agent whose sessions are files of JSON rows
 //!
 //! 1. Write one file beside `claude.rs` with a type that is an [`Agent`], and name
-//!    it in the list in `mod.rs`. Nothing else knows the agents apart.
+//!    it in the list in `mod.rs`, in `Catalog` and in `Roots`; the compiler names
+//!    what is left. Nothing else knows what the agents write.
 //! 2. [`Agent::store`] says which folders hold sessions, [`Agent::named`] which of
 //!    the files there are sessions, and whose.
 //! 3. List in a [`Want`] the fields that decide. What is not listed is never

@@ -365,9 +365,23 @@ impl Monitor {
         })
     }
 
-    /// What of all links was touched is due. Costs one look at each file, and for
-    /// an agent whose threads go on in other files one at its store.
+    /// What of all links was touched is due, and what could not be read before.
+    /// Costs one look at each file, and for an agent whose threads go on in other
+    /// files one at its store.
     fn look_around(&mut self) {
+        let catalog = self.catalog;
+        match self.room.store.look(|conn| links::faulty(conn, catalog)) {
+            Ok(faulty) => {
+                self.room.set_faulty(catalog, !faulty.is_empty());
+                faulty
+                    .into_iter()
+                    .filter(|id| self.links.contains_key(id))
+                    .for_each(|id| self.due.add(id));
+            }
+            Err(error) => {
+                log::debug!(target: "upstream", "the links in error cannot be listed now: {error}");
+            }
+        }
         if self.catalog == Catalog::Opencode {
             let mut moved = HashSet::new();
             for (source, kept) in &mut self.stores {
@@ -753,6 +767,7 @@ impl Monitor {
     }
 
     fn done(&self, outcome: &Outcome, since: Instant) {
+        self.room.note(outcome);
         match outcome.outcome {
             OutcomeKind::Activity | OutcomeKind::Replaced => {
                 let lag = since.elapsed().as_millis() as u64;

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use super::agent::{Agent, Folder};
 use super::monitor::{Mailbox, Told};
 use super::opencode;
 use super::print::Secret;
-use crate::contract::{Catalog, Result, Roots};
+use crate::contract::{Catalog, Outcome, OutcomeKind, Result, Roots};
 use crate::key::Session;
 use crate::store::{Store, links};
 use crate::sync::{Arc, Mutex, lock};
@@ -28,6 +28,8 @@ pub(crate) struct Room {
     monitors: Mutex<Vec<Mailbox>>,
     stats: Mutex<BTreeMap<Catalog, CatalogStats>>,
     warned: AtomicBool,
+    /// A bit for each catalog of which faults may be noted.
+    faults: AtomicU8,
     /// The stores of OpenCode that the last scans looked at: what is known of
     /// one makes the next look cheap.
     stores: Mutex<BTreeMap<PathBuf, opencode::Store>>,
@@ -62,6 +64,7 @@ impl Room {
             monitors: Mutex::default(),
             stats: Mutex::default(),
             warned: AtomicBool::new(false),
+            faults: AtomicU8::new(u8::MAX),
             stores: Mutex::default(),
         }
     }
@@ -76,11 +79,18 @@ impl Room {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// The folders with the agent's sessions.
+    /// The folders with the agent's sessions, also those an environment variable
+    /// names by a relative path, as absolute ones: links keep what is found there.
     pub(super) fn folders(&self, agent: &dyn Agent, catalog: Catalog) -> Vec<Folder> {
-        agent.store(self.root(catalog).as_deref(), &|name| {
+        let mut folders = agent.store(self.root(catalog).as_deref(), &|name| {
             std::env::var_os(name)
-        })
+        });
+        for folder in &mut folders {
+            if let Ok(path) = std::path::absolute(&folder.path) {
+                folder.path = path;
+            }
+        }
+        folders
     }
 
     /// Where OpenCode keeps its stores.
@@ -137,6 +147,50 @@ impl Room {
         lock(&self.stats).clone()
     }
 
+    fn may_be_faulty(&self, catalog: Catalog) -> bool {
+        self.faults.load(Ordering::Relaxed) & bit(catalog) != 0
+    }
+
+    /// Whether faults are noted of the catalog: what others note is seen each interval.
+    pub(super) fn set_faulty(&self, catalog: Catalog, faulty: bool) {
+        if faulty {
+            self.faults.fetch_or(bit(catalog), Ordering::Relaxed);
+        } else {
+            self.faults.fetch_and(!bit(catalog), Ordering::Relaxed);
+        }
+    }
+
+    /// Notes in the database whether the source of a session could be read: it is
+    /// written when that changes. The rows are for people; a failure to note is none of the pass.
+    pub(super) fn note(&self, outcome: &Outcome) {
+        let fault = match outcome.outcome {
+            OutcomeKind::Error => outcome.message.clone(),
+            // It was not looked at.
+            OutcomeKind::Deferred => return,
+            _ if !self.may_be_faulty(outcome.catalog) => return,
+            _ => None,
+        };
+        if fault.is_some() {
+            self.set_faulty(outcome.catalog, true);
+        }
+        let session = Session {
+            key: outcome.session_key.clone(),
+            agent: outcome.agent_id.clone(),
+        };
+        let noted = self
+            .store
+            .look(|conn| Ok(links::noted_fault(conn, &session)? != fault));
+        let noted = noted.and_then(|changed| match changed {
+            true => self
+                .store
+                .write(move |tx| links::note_fault(tx, &session, fault.as_deref())),
+            false => Ok(()),
+        });
+        if let Err(error) = noted {
+            log::debug!(target: "upstream", "the state of a link is not noted: {error}");
+        }
+    }
+
     pub(super) fn count(&self, catalog: Catalog, change: impl FnOnce(&mut CatalogStats)) {
         change(lock(&self.stats).entry(catalog).or_default());
     }
@@ -156,12 +210,10 @@ impl Room {
 
     /// The agent's home, when the host named it.
     pub(super) fn root(&self, catalog: Catalog) -> Option<PathBuf> {
-        let named = match catalog {
-            Catalog::Claude => &self.roots.claude,
-            Catalog::Codex => &self.roots.codex,
-            Catalog::Opencode => &self.roots.opencode,
-            Catalog::Pi => &self.roots.pi,
-        };
-        named.as_ref().map(PathBuf::from)
+        self.roots.of(catalog).map(PathBuf::from)
     }
+}
+
+fn bit(catalog: Catalog) -> u8 {
+    1 << catalog as u8
 }

@@ -348,7 +348,10 @@ pub(crate) fn scan(room: &Room, request: &Scan) -> Result<Scanned> {
         // Most files are as they were.
         let unmarked = Some(&link).filter(|link| !marked.contains(&link.session));
         match unmarked.and_then(|link| pass::unchanged(link, &mut on)) {
-            Some(unchanged) => outcomes.push(unchanged),
+            Some(unchanged) => {
+                room.note(&unchanged);
+                outcomes.push(unchanged);
+            }
             None => others.push(link.id),
         }
     }
@@ -391,6 +394,7 @@ fn pass_over(room: &Room, rows: Vec<LinkRow>, purpose: Purpose) -> Result<Vec<Ou
         })?;
         room.keep_store(source, store);
     }
+    outcomes.iter().for_each(|outcome| room.note(outcome));
     Ok(outcomes)
 }
 

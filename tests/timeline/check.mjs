@@ -45,6 +45,7 @@ async function open(name, { scheme = 'light', width = 1440, height = 900, touch 
 const settled = (page) => page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
 const shown = (page) => page.evaluate(() => ({
   lanes: window.drawn_.lanes,
+  tall: window.drawn_.tall,
   span: window.drawn_.view.to - window.drawn_.view.from,
   marks: window.drawn_.marks.map(({ lane, x0, x1, x, half, from, to }) => ({ lane, x0, x1, x, half, count: to - from })),
 }));
@@ -135,11 +136,11 @@ function apart({ marks }) {
   // Hover.
   const box = await page.locator('#plot').boundingBox();
   const burst = frame.marks.find((mark) => mark.count === 37);
-  await page.mouse.move(box.x + burst.x, box.y + burst.lane * 32 + 16);
+  await page.mouse.move(box.x + burst.x, box.y + (burst.lane + 0.5) * frame.tall);
   await page.waitForSelector('#tip:not([hidden])');
   assert.match(await page.locator('#tip').textContent(), /^37 events37 × Run completed/);
   // A click chooses it, and zooming to it takes it apart.
-  await page.mouse.click(box.x + burst.x, box.y + burst.lane * 32 + 16);
+  await page.mouse.click(box.x + burst.x, box.y + (burst.lane + 0.5) * frame.tall);
   assert.equal(await page.locator('#details h3').textContent(), '37 events');
   await page.getByRole('button', { name: 'Zoom to it' }).click();
   await settled(page);
@@ -203,6 +204,17 @@ function apart({ marks }) {
   assert.ok(await page.locator('#help').isVisible());
   await accessible(page, 'help');
   await page.keyboard.press('Escape');
+  await page.keyboard.press('0');
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('Escape');
+
+  // A zoom by keyboard keeps the chosen event in sight, where its neighbours are left behind; then it has a name.
+  await page.locator('.lane').first().click();
+  await page.keyboard.press('.');
+  for (let n = 0; n < 12; n++) await page.keyboard.press('+');
+  await settled(page);
+  assert.ok((await shown(page)).marks.some((mark) => mark.lane === 0 && mark.count === 1), 'the chosen event left the sight');
+  assert.ok((await page.evaluate(() => window.drawn_.named)) >= 1, 'no mark has a name beside it');
   await page.keyboard.press('0');
   await page.keyboard.press('Escape');
   await page.keyboard.press('Escape');

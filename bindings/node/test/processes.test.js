@@ -19,6 +19,25 @@ test('an iterator that waits does not keep the process alive', async (t) => {
   assert.deepEqual({ code, signal, stdout }, { code: 0, signal: null, stdout: 'exit\n' }, stderr);
 });
 
+test('an iterator that is to keep the process alive does, for as long as it waits', async (t) => {
+  const watch = { watcherSessionKey: MAIN, targetSessionKey: CHILD };
+  const { code, signal, stdout, stderr } = await run(
+    `const awareness = await Awareness.open(argument.settings);
+    await awareness.watch(argument.watch);
+    // Only reached by a process that lives on.
+    setTimeout(() => awareness.record(argument.event), 50).unref();
+    for await (const wake of awareness.wakes({ keepAlive: true })) {
+      console.log(wake.sessionKey);
+      break;
+    }
+    awareness.wakes().next();
+    process.on('exit', () => console.log('exit'));`,
+    { settings: config(t), watch, event: human(CHILD) },
+  );
+  const wanted = { code: 0, signal: null, stdout: `${MAIN}\nexit\n` };
+  assert.deepEqual({ code, signal, stdout }, wanted, stderr);
+});
+
 test('Symbol.dispose keeps it alive until the handle is closed', async (t) => {
   const settings = config(t);
   const { code, stderr } = await run(

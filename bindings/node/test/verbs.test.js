@@ -13,6 +13,14 @@ test('every method is declared, and every declared one is there', () => {
   assert.deepEqual(methods.sort(), [...new Set(Array.from(declared, ([, name]) => name))].sort());
 });
 
+test('every verb of the header is a method', () => {
+  const header = readFileSync(new URL('../../../include/session_awareness.h', import.meta.url), 'utf8');
+  const verbs = header.matchAll(/^int32_t aware_(\w+)\(aware_t \*handle,\s+const char \*request_json,/gm);
+  const names = Array.from(verbs, ([, verb]) => verb.replaceAll(/_(\w)/g, (_, letter) => letter.toUpperCase()));
+  assert.ok(names.length >= 25, `${names.length} verbs`);
+  assert.deepEqual(names.filter((name) => typeof Awareness.prototype[name] !== 'function'), []);
+});
+
 test('record stores one event, and a duplicate answers the first', async (t) => {
   const awareness = await open(t);
   const event = human(CHILD, { payload: { channel: 'telegram' }, dedupeKey: 'd' });

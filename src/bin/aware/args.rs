@@ -205,12 +205,7 @@ impl DiscoverOptions {
                     "--root takes a program and a folder, such as claude=/home/ann/.claude",
                 ));
             };
-            *match catalog {
-                Catalog::Claude => &mut roots.claude,
-                Catalog::Codex => &mut roots.codex,
-                Catalog::Opencode => &mut roots.opencode,
-                Catalog::Pi => &mut roots.pi,
-            } = Some(dir.to_owned());
+            roots.set(catalog, dir);
         }
         Ok((!self.root.is_empty()).then_some(roots))
     }

@@ -7,6 +7,7 @@ use comfy_table::{
     Attribute, Cell, CellAlignment, Color, ColumnConstraint, ContentArrangement, presets,
 };
 use serde::Serialize;
+use unicode_width::UnicodeWidthStr;
 
 use crate::args::When;
 use crate::failure::Failure;
@@ -14,6 +15,8 @@ use crate::text;
 
 /// Below so many columns a terminal does not say how wide it is.
 const NARROWEST: u16 = 40;
+/// Between two columns.
+const GAP: usize = 2;
 
 pub struct Output {
     pub json: bool,
@@ -35,18 +38,25 @@ pub enum Look {
     Name,
 }
 
-/// A text of a table, made safe, and how it looks.
-pub struct Text(pub String, pub Look);
+/// A text of a table, made safe, how it looks, and what is shown of it where a terminal is narrow.
+pub struct Text(pub String, Look, Option<String>);
+
+impl Text {
+    /// With this in its place where the table is wider than the terminal.
+    pub fn or(self, short: impl AsRef<str>) -> Text {
+        Text(self.0, self.1, Some(text::safe(short.as_ref())))
+    }
+}
 
 impl<T: AsRef<str>> From<T> for Text {
     fn from(text: T) -> Text {
-        Text(text::safe(text.as_ref()), Look::Plain)
+        Look::Plain.of(text)
     }
 }
 
 impl Look {
     pub fn of(self, text: impl AsRef<str>) -> Text {
-        Text(text::safe(text.as_ref()), self)
+        Text(text::safe(text.as_ref()), self, None)
     }
 
     fn style(self) -> Style {
@@ -82,6 +92,55 @@ pub enum Column {
     Right(&'static str),
     /// Texts of any length, which go on in a second line where a terminal is narrow.
     Long(&'static str),
+    /// Texts that are left out where a terminal is narrow, the last such column first.
+    Spare(&'static str),
+}
+
+impl Column {
+    fn name(&self) -> &'static str {
+        match self {
+            Column::Left(name) | Column::Right(name) | Column::Long(name) | Column::Spare(name) => {
+                name
+            }
+        }
+    }
+}
+
+/// How wide the columns are when nothing goes on in a second line.
+fn whole_width(columns: &[&Column], rows: &[Vec<Text>]) -> usize {
+    let of_column = |at: usize| rows.iter().map(|row| row[at].0.width()).max().unwrap_or(0);
+    let widths = columns
+        .iter()
+        .enumerate()
+        .map(|(at, column)| of_column(at).max(column.name().len()) + GAP);
+    widths.sum()
+}
+
+/// What is left of a table for a terminal of this width: first the shorter texts
+/// do, then spare columns go.
+fn narrowed(
+    columns: &[Column],
+    rows: Vec<Vec<Text>>,
+    width: usize,
+) -> (Vec<&Column>, Vec<Vec<Text>>) {
+    let (mut columns, mut rows): (Vec<&Column>, _) = (columns.iter().collect(), rows);
+    if whole_width(&columns, &rows) <= width {
+        return (columns, rows);
+    }
+    for Text(text, _, short) in rows.iter_mut().flatten() {
+        if let Some(short) = short.take() {
+            *text = short;
+        }
+    }
+    while whole_width(&columns, &rows) > width
+        && let Some(at) = columns
+            .iter()
+            .rposition(|column| matches!(column, Column::Spare(_)))
+    {
+        columns.remove(at);
+        rows.iter_mut().for_each(|row| drop(row.remove(at)));
+    }
+    (columns, rows)
 }
 
 impl Output {
@@ -117,7 +176,7 @@ impl Output {
 
     /// Writes a line of texts.
     pub fn line(&mut self, texts: &[Text]) -> Result<(), Failure> {
-        for Text(text, look) in texts {
+        for Text(text, look, _) in texts {
             let style = look.style();
             if self.colour && *look != Look::Plain {
                 write!(self.out, "{}{text}{}", style.render(), style.render_reset())?;
@@ -147,22 +206,23 @@ impl Output {
             table.force_no_tty();
         }
         // In a pipe a row is a line, however long; so it is on what is hardly a terminal.
-        let wraps = self.terminal && table.width().is_some_and(|width| width >= NARROWEST);
+        let width = table
+            .width()
+            .filter(|width| self.terminal && *width >= NARROWEST);
+        let wraps = width.is_some();
+        let (columns, rows) = narrowed(columns, rows, width.map_or(usize::MAX, usize::from));
         table.set_content_arrangement(if wraps {
             ContentArrangement::Dynamic
         } else {
             ContentArrangement::Disabled
         });
-        table.set_header(columns.iter().map(|column| {
-            let (Column::Left(name) | Column::Right(name) | Column::Long(name)) = column;
-            Look::Faint.cell(name)
-        }));
+        table.set_header(columns.iter().map(|column| Look::Faint.cell(column.name())));
         for row in rows {
-            table.add_row(row.iter().map(|Text(text, look)| look.cell(text)));
+            table.add_row(row.iter().map(|Text(text, look, _)| look.cell(text)));
         }
         for (at, column) in columns.iter().enumerate() {
             if let Some(set) = table.column_mut(at) {
-                set.set_padding((0, 2));
+                set.set_padding((0, GAP as u16));
                 if matches!(column, Column::Right(_)) {
                     set.set_cell_alignment(CellAlignment::Right);
                 }
@@ -179,5 +239,48 @@ impl Output {
 
     pub fn flush(&mut self) -> Result<(), Failure> {
         Ok(self.out.flush()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_terminal_gets_the_short_texts_then_fewer_columns() {
+        let columns = [
+            Column::Right("N"),
+            Column::Spare("KIND"),
+            Column::Long("KEY"),
+            Column::Spare("MORE"),
+        ];
+        let left = |width| {
+            let row = vec![
+                "1".into(),
+                "human".into(),
+                Text::from("agent:main:main").or("main"),
+                "日本".into(),
+            ];
+            let (columns, rows) = narrowed(&columns, vec![row], width);
+            let names: Vec<&str> = columns.iter().map(|column| column.name()).collect();
+            let texts: Vec<String> = rows[0].iter().map(|Text(text, ..)| text.clone()).collect();
+            (names.join(" "), texts.join(" "))
+        };
+        let whole = (
+            "N KIND KEY MORE".to_owned(),
+            "1 human agent:main:main 日本".to_owned(),
+        );
+        assert_eq!(left(usize::MAX), whole);
+        assert_eq!(left(3 + 7 + 17 + 6), whole);
+        assert_eq!(
+            left(3 + 7 + 17 + 5),
+            ("N KIND KEY MORE".into(), "1 human main 日本".into())
+        );
+        assert_eq!(
+            left(3 + 7 + 6 + 5),
+            ("N KIND KEY".into(), "1 human main".into())
+        );
+        // What is no spare stays, and goes on in further lines.
+        assert_eq!(left(1), ("N KEY".into(), "1 main".into()));
     }
 }

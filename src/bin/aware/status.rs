@@ -21,6 +21,7 @@ struct Status<'a> {
     watches: u64,
     pending: u64,
     links: u64,
+    links_in_error: usize,
     handles: &'a [session_awareness::HandleRow],
     runs: &'a [session_awareness::RunMark],
     failed_appends: Tally,
@@ -41,6 +42,7 @@ pub fn run(aware: &Awareness, out: &mut Output) -> Result<(), Failure> {
             watches: stats.watches,
             pending: stats.pending,
             links: stats.links,
+            links_in_error: found.link_faults.len(),
             handles: &found.handles,
             runs: &found.run_marks,
             failed_appends: found.failed_appends,
@@ -89,7 +91,12 @@ fn show(stats: &Stats, found: &Inspection, out: &mut Output) -> Result<(), Failu
         Look::Plain
     };
     line("pending", vec![pending.of(text::count(stats.pending))])?;
-    line("links", vec![text::count(stats.links).into()])?;
+    let mut links = vec![text::count(stats.links).into()];
+    if !found.link_faults.is_empty() {
+        let broken = found.link_faults.len() as u64;
+        links.push(Look::Bad.of(format!("  {} in error", text::count(broken))));
+    }
+    line("links", links)?;
     for mark in &found.run_marks {
         let since = if mark.set_at > 0 {
             format!("  for {}", text::age(now - mark.set_at))

@@ -81,6 +81,29 @@ pub fn time(ms: i64) -> String {
     }
 }
 
+/// A local time to the second, with the day when it is not that of `now`, and the year when it is not this one.
+pub fn short_time(ms: i64, now: i64) -> String {
+    let zone = TimeZone::system();
+    let (Ok(time), Ok(now)) = (
+        Timestamp::from_millisecond(ms),
+        Timestamp::from_millisecond(now),
+    ) else {
+        return time(ms);
+    };
+    let (time, now) = (
+        time.to_zoned_datetime(zone.clone()),
+        now.to_zoned_datetime(zone),
+    );
+    let format = if time.date() == now.date() {
+        "%H:%M:%S"
+    } else if time.year() == now.year() {
+        "%m-%d %H:%M:%S"
+    } else {
+        "%Y-%m-%d %H:%M"
+    };
+    time.strftime(format).to_string()
+}
+
 /// A local date and time, or `-` for one that is not known.
 pub fn time_if(ms: i64) -> String {
     if ms > 0 { time(ms) } else { "-".to_owned() }
@@ -176,6 +199,24 @@ mod tests {
         assert_eq!(
             serde_json::from_str::<serde_json::Value>(&shown).unwrap(),
             value
+        );
+    }
+
+    #[test]
+    fn a_short_time_leaves_out_what_goes_without_saying() {
+        let day = 86_400_000;
+        // Noon here, in whatever zone that is.
+        let noon = (0..96)
+            .map(|quarter| 1_796_040_000_000 + quarter * 900_000)
+            .find(|ms| time(*ms).ends_with(" 12:00:00.000"))
+            .unwrap();
+        assert_eq!(short_time(noon - 1_000, noon), "11:59:59");
+        let before = short_time(noon - 2 * day, noon);
+        assert!(before.len() == 14 && before.ends_with(":00"), "{before}");
+        let long_ago = short_time(noon - 400 * day, noon);
+        assert!(
+            long_ago.len() == 16 && long_ago.starts_with("202"),
+            "{long_ago}"
         );
     }
 

@@ -1,52 +1,98 @@
 //! `aware links` and `aware discover`.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 use session_awareness::{Awareness, Discover, Link};
 
 use crate::args::DiscoverOptions;
 use crate::failure::Failure;
-use crate::output::{Column, Look, Output};
-use crate::views::named;
-use crate::{database, progress, text};
+use crate::output::{Column, Look, Output, Text};
+use crate::views::{named, when};
+use crate::{database, progress};
 
 #[derive(Serialize)]
 struct LinkList {
-    links: Vec<Link>,
+    links: Vec<LinkState>,
+}
+
+#[derive(Serialize)]
+struct LinkState {
+    #[serde(flatten)]
+    link: Link,
+    /// What kept its source from being read when a gateway looked last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fault: Option<Fault>,
+}
+
+#[derive(Serialize)]
+struct Fault {
+    since: i64,
+    message: String,
 }
 
 pub fn links(aware: &Awareness, out: &mut Output) -> Result<(), Failure> {
-    let links = database::links(aware)?;
+    let mut faults: HashMap<_, _> = aware
+        .inspect()?
+        .link_faults
+        .into_iter()
+        .map(|fault| {
+            let (since, message) = (fault.since, fault.message);
+            (
+                (fault.session_key, fault.agent_id),
+                Fault { since, message },
+            )
+        })
+        .collect();
+    let links: Vec<LinkState> = database::links(aware)?
+        .into_iter()
+        .map(|link| LinkState {
+            fault: faults.remove(&(link.session_key.clone(), link.agent_id.clone())),
+            link,
+        })
+        .collect();
     if out.json {
         return out.document(&LinkList { links });
     }
     let columns = [
         Column::Long("SESSION"),
         Column::Left("PROGRAM"),
-        Column::Long("THREAD"),
-        Column::Left("STATE"),
-        Column::Left("ADOPTED"),
+        Column::Spare("THREAD"),
+        Column::Long("STATE"),
+        Column::Spare("ADOPTED"),
         Column::Long("SOURCE"),
     ];
     let rows = links
         .iter()
-        .map(|link| {
+        .map(|LinkState { link, fault }| {
             vec![
                 Look::Name.of(named(&link.session_key, &link.agent_id)),
                 link.catalog.as_str().into(),
                 (&link.thread_id).into(),
-                match link.missing {
-                    0 => Look::Good.of("there"),
-                    n => Look::Bad.of(format!("missing, {n} of 3")),
+                match (link.missing, fault) {
+                    (0, None) => Look::Good.of("there"),
+                    (0, Some(fault)) => Look::Bad.of(format!("in error: {}", fault.message)),
+                    (n, _) => Look::Bad.of(format!("missing, {n} of 3")),
                 },
-                Look::Faint.of(text::time(link.adopted_at)),
+                when(Look::Faint, link.adopted_at),
                 match &link.source {
-                    Some(source) => Look::Faint.of(source),
+                    Some(source) => path(source),
                     None => Look::Faint.of(format!("on {}", link.host_id)),
                 },
             ]
         })
         .collect();
     out.table(&columns, rows, "no session is tied to another program's")
+}
+
+/// A path; where a terminal is narrow, with `~` for the home of who looks.
+fn path(path: &str) -> Text {
+    let home = std::env::var("HOME").unwrap_or_default();
+    let rest = path
+        .strip_prefix(&home)
+        .filter(|rest| !home.is_empty() && rest.starts_with('/'));
+    let short = rest.map_or_else(|| path.to_owned(), |rest| format!("~{rest}"));
+    Look::Faint.of(path).or(short)
 }
 
 pub fn discover(
@@ -71,7 +117,7 @@ pub fn discover(
         Column::Left("UPDATED"),
         Column::Left("ADOPTED"),
         Column::Long("FOLDER"),
-        Column::Long("SOURCE"),
+        Column::Spare("SOURCE"),
     ];
     let rows = found
         .sessions
@@ -80,14 +126,14 @@ pub fn discover(
             vec![
                 session.catalog.as_str().into(),
                 Look::Name.of(&session.thread_id),
-                text::time(session.updated_at).into(),
+                when(Look::Plain, session.updated_at),
                 if session.adopted {
                     Look::Good.of("yes")
                 } else {
                     Look::Faint.of("no")
                 },
-                session.cwd.as_deref().unwrap_or("-").into(),
-                Look::Faint.of(&session.source),
+                session.cwd.as_deref().map_or_else(|| "-".into(), path),
+                path(&session.source),
             ]
         })
         .collect();

@@ -67,7 +67,7 @@ pub fn log(aware: &Awareness, options: &LogOptions, out: &mut Output) -> Result<
     let mut columns = vec![
         Column::Right("SEQ"),
         Column::Left("TIME"),
-        Column::Left("KIND"),
+        Column::Spare("KIND"),
     ];
     if options.key.is_none() {
         columns.push(Column::Long("SESSION"));
@@ -78,7 +78,7 @@ pub fn log(aware: &Awareness, options: &LogOptions, out: &mut Output) -> Result<
         .map(|event| {
             let mut row = vec![
                 Look::Strong.of(event.sequence.to_string()),
-                Look::Faint.of(text::time(event.occurred_at)),
+                when(Look::Faint, event.occurred_at),
                 kind(event.kind),
             ];
             if options.key.is_none() {
@@ -129,9 +129,18 @@ pub fn kind(kind: Kind) -> Text {
     .of(kind.as_str())
 }
 
+/// A time; where a terminal is narrow, to the second and without what today goes without saying.
+pub fn when(look: Look, ms: i64) -> Text {
+    look.of(text::time(ms))
+        .or(text::short_time(ms, text::now_ms()))
+}
+
 pub fn actor(event: &Event) -> Text {
     match &event.actor_id {
-        Some(id) => format!("{} {id}", event.actor_type.as_str()).into(),
+        Some(id) => {
+            let actor = event.actor_type.as_str();
+            Text::from(format!("{actor} {id}")).or(actor)
+        }
         None if event.actor_type == ActorType::System => Look::Faint.of("system"),
         None => event.actor_type.as_str().into(),
     }
@@ -159,12 +168,12 @@ pub fn watches(aware: &Awareness, options: &WatchOptions, out: &mut Output) -> R
     let columns = [
         Column::Long("WATCHER"),
         Column::Long("TARGET"),
-        Column::Left("WHY"),
+        Column::Spare("WHY"),
         Column::Right("SEEN"),
-        Column::Right("NOTIFIED"),
+        Column::Spare("NOTIFIED"),
         Column::Right("NEWEST"),
         Column::Left("STATE"),
-        Column::Long("TOLD OF"),
+        Column::Spare("TOLD OF"),
     ];
     let rows = watches
         .iter()
@@ -233,7 +242,7 @@ pub fn pending(aware: &Awareness, options: &WatchOptions, out: &mut Output) -> R
         Column::Long("HAS NOT SEEN"),
         Column::Right("SEEN"),
         Column::Right("NEWEST"),
-        Column::Left("WHY"),
+        Column::Spare("WHY"),
         Column::Right("AGE"),
     ];
     let rows = pending

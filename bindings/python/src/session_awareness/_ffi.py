@@ -116,8 +116,9 @@ def library() -> ctypes.CDLL:
         else:
             return _declared(found, path)
     raise ImportError(
-        "the session_awareness library was not found; build it with `cargo build --release` or "
-        "name it in SESSION_AWARENESS_LIB. Tried:\n" + "\n".join(tried)
+        "the session_awareness library was not found. A wheel (`make wheel`) has it inside, a plain "
+        "`pip install` of the source folder does not; or name it in SESSION_AWARENESS_LIB. Tried:\n"
+        + "\n".join(tried)
     )
 
 

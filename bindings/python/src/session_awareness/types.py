@@ -48,7 +48,10 @@ class Retention(TypedDict, total=False):
 
 
 class Roots(TypedDict, total=False):
-    """The agents' own homes: folders."""
+    """The agents' own homes, where they are not the usual ones: folders.
+
+    Usual are `~/.claude`, `~/.codex`, `~/.local/share/opencode` and `~/.pi/agent`.
+    """
 
     claude: str
     codex: str
@@ -57,7 +60,12 @@ class Roots(TypedDict, total=False):
 
 
 class Monitor(TypedDict, total=False):
-    """How upstream sessions are watched in the background."""
+    """How upstream sessions are watched in the background.
+
+    `enabled` (default True) is whether at all, `intervalMs` (60,000) the time between two passes,
+    `initialDelayMs` (15,000) that from opening to the first, and with `fileEvents` (True) the file
+    system's own change events start passes too.
+    """
 
     enabled: bool
     intervalMs: int

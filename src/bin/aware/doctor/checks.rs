@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use indicatif::ProgressBar;
 use session_awareness::{Awareness, Error, Inspection, Link, Stats, Tally, Watches};
 
-use super::proc::{Files, Holders, Proc, identity};
+use super::proc::{Files, Holder, Holders, Proc, identity};
 use super::{NOTICE_AGE_MS, Problem, Report};
 use crate::database;
 use crate::text::{self, counted, shell};
@@ -18,6 +19,8 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 const WAL_BYTES: u64 = 64 << 20;
 /// The library has one instance for its own file and one for each agent.
 const INSTANCES: u64 = 5;
+/// Longer than a program takes to start another one.
+const BLINK: Duration = Duration::from_millis(100);
 /// Of one kind of problem so many are listed; the rest is counted.
 const LISTED: usize = 10;
 
@@ -73,7 +76,23 @@ impl Facts {
             .collect()
     }
 
+    /// Who has the database open. A stranger is looked at twice: a host that is just
+    /// starting a program, or closing its handle, looks like one for a moment.
     fn holders(&self) -> Result<Holders, String> {
+        let mut holders = self.holders_now()?;
+        if holders.processes.iter().any(Holder::is_strange) {
+            std::thread::sleep(BLINK);
+            let again = self.holders_now()?;
+            holders.processes.retain(|holder| {
+                let same = |other: &&Holder| other.pid == holder.pid;
+                let still = again.processes.iter().find(same);
+                !holder.is_strange() || still.is_some_and(Holder::is_strange)
+            });
+        }
+        Ok(holders)
+    }
+
+    fn holders_now(&self) -> Result<Holders, String> {
         let database = identity(&self.path).ok_or("the file is gone")?;
         let shm = self.beside("shm");
         let files = Files {
@@ -131,7 +150,7 @@ pub fn all(facts: &Facts, working: &ProgressBar) -> Report {
     match &read {
         Ok(read) => {
             file_watches(facts, read, &mut report);
-            links(read, &mut report);
+            links(facts, read, &mut report);
             runs(facts, read, &holders, &mut report);
             notices(facts, read, &mut report);
             failed(facts, read.found.failed_appends, &mut report);
@@ -409,7 +428,7 @@ fn file_watches(facts: &Facts, read: &Read<'_>, report: &mut Report) {
     report.note("file-watches", detail, problems);
 }
 
-fn links(read: &Read<'_>, report: &mut Report) {
+fn links(facts: &Facts, read: &Read<'_>, report: &mut Report) {
     let mut problems = Vec::new();
     for link in &read.links {
         let session = named(&link.session_key, &link.agent_id);
@@ -421,8 +440,26 @@ fn links(read: &Read<'_>, report: &mut Report) {
             cause: cause.to_owned(),
             run,
         };
+        let noted =
+            read.found.link_faults.iter().find(|fault| {
+                fault.session_key == link.session_key && fault.agent_id == link.agent_id
+            });
         match (link.missing, state) {
-            (0, None | Some(Readable::Yes)) => {}
+            (0, None | Some(Readable::Yes)) => {
+                if let Some(fault) = noted {
+                    problems.push(problem(
+                        format!(
+                            "a gateway has not been able to read the source of {session} for {}: {}: {}",
+                            text::age(facts.now - fault.since),
+                            fault.message,
+                            source.unwrap_or_default()
+                        ),
+                        "it is not in the program's format, or damaged, or the gateway runs as another user; nothing \
+                         that people type there is told until it can be read",
+                        format!("ls -l {0} && file {0}", shell(source.unwrap_or_default())),
+                    ));
+                }
+            }
             (misses, None) => problems.push(problem(
                 format!("the source of {session} was missing on {} {misses} times of 3", link.host_id),
                 "the session was deleted there, or its host cannot find it",

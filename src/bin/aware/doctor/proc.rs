@@ -38,6 +38,13 @@ pub struct Holder {
     pub copies: usize,
 }
 
+impl Holder {
+    /// Whether another SQLite than the library's has the database open in it.
+    pub fn is_strange(&self) -> bool {
+        !self.knows_us || self.copies > 1
+    }
+}
+
 /// Who has the database open.
 pub struct Holders {
     pub processes: Vec<Holder>,

@@ -9,9 +9,11 @@
   // Of merged marks the one that matters most lends its shape.
   const WEIGHT = [7, 6, 5, 3, 1, 4, 0, 2];
   const BY_WEIGHT = [0, 1, 2, 5, 3, 7, 4, 6];
-  const LANE = 32;
+  const LOWEST = 32, HIGHEST = 52;
   const APART = 3;
   const RADIUS = 6;
+  /** With so many marks in sight or fewer, what each is stands beside it. */
+  const NAMED = 48;
   const PAGE = 200;
 
   // ---- the data, in columns ------------------------------------------------
@@ -116,11 +118,18 @@
     lanes.sort(orders[state.order]);
     laneOf = new Int32Array(sessions.length).fill(-1);
     lanes.forEach((session, lane) => { laneOf[session.id] = lane; });
-    $('spacer').style.height = `${lanes.length * LANE}px`;
+    setLanes();
     $('count').textContent = lanes.length === sessions.length ? plural(lanes.length, 'session') : `${lanes.length} of ${plural(sessions.length, 'session')}`;
     $('empty').hidden = lanes.length > 0;
     $('empty').textContent = sessions.length ? 'No session is like that.' : 'Nothing is logged yet.';
     overviewBins = null;
+  }
+
+  /** The lanes' height: few of them take more of the room. */
+  function setLanes() {
+    tall = Math.round(Math.min(Math.max(height / (lanes.length + 1), LOWEST), HIGHEST));
+    document.documentElement.style.setProperty('--lane', `${tall}px`);
+    $('spacer').style.height = `${lanes.length * tall}px`;
   }
 
   const isPending = (watch) => watch.since !== undefined;
@@ -156,6 +165,9 @@
     return rest ? `${whole} ${name} ${rest} ${next[0]}` : `${whole} ${name}`;
   }
 
+  /** How long something has been so. */
+  const age = (since) => (data.madeAt - since < 1e3 ? '< 1 s' : span(data.madeAt - since));
+
   function element(tag, attributes = {}, ...children) {
     const made = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) {
@@ -181,7 +193,7 @@
 
   const plot = $('plot'), axis = $('axis'), overview = $('overview'), scroller = $('scroller'), stage = $('stage');
   const ink = plot.getContext('2d'), axisInk = axis.getContext('2d'), overviewInk = overview.getContext('2d');
-  let width = 0, height = 0, overviewWidth = 0, ratio = 1, colours = {}, hatch = null, overviewBins = null;
+  let width = 0, height = 0, tall = LOWEST, overviewWidth = 0, ratio = 1, colours = {}, hatch = null, overviewBins = null;
   const FONT = '-apple-system, "Segoe UI", Roboto, "Noto Sans", "Helvetica Neue", Arial, sans-serif';
 
   function readColours() {
@@ -221,6 +233,7 @@
     fit(axis, axisInk, width, 42);
     fit(overview, overviewInk, overviewWidth, 46);
     overviewBins = null;
+    setLanes();
   }
 
   // Room at both ends, so that a mark at the edge is whole.
@@ -320,9 +333,9 @@
   function draw() {
     const began = performance.now();
     const top = scroller.scrollTop;
-    const from = Math.max(0, Math.floor(top / LANE));
-    const to = Math.min(lanes.length, Math.ceil((top + height) / LANE));
-    const yOf = (lane) => lane * LANE - top + LANE / 2;
+    const from = Math.max(0, Math.floor(top / tall));
+    const to = Math.min(lanes.length, Math.ceil((top + height) / tall));
+    const yOf = (lane) => lane * tall - top + tall / 2;
     drawRows(from, to);
     ink.clearRect(0, 0, width, height);
     ink.fillStyle = colours.surface;
@@ -333,7 +346,7 @@
       const y = yOf(lane);
       if (lanes[lane].id === state.session) {
         ink.fillStyle = colours.accentWash;
-        ink.fillRect(0, y - LANE / 2, width, LANE);
+        ink.fillRect(0, y - tall / 2, width, tall);
       }
       ink.fillStyle = colours.rule;
       ink.fillRect(left, Math.round(y), width - left, 1);
@@ -388,7 +401,9 @@
         drawMark(mark, wash);
         drawn.push(mark);
       }
+      if (drawn[drawn.length - 1]?.lane !== lane) pointAway(session, yOf(lane));
     }
+    const named = drawn.length <= NAMED ? nameMarks() : 0;
     // What is open stands above the marks of its lanes.
     ring(found);
     ink.restore();
@@ -398,7 +413,43 @@
     drawAxis(step, times);
     drawOverview();
     const took = performance.now() - began;
-    document.dispatchEvent(new CustomEvent('timeline:drawn', { detail: { took, marks: drawn, lanes: to - from, view: { ...view } } }));
+    document.dispatchEvent(new CustomEvent('timeline:drawn', { detail: { took, marks: drawn, named, lanes: to - from, tall, view: { ...view } } }));
+  }
+
+  /** Where the events of a lane are that has none in the time shown. */
+  function pointAway(session, y) {
+    const before = lowerBound(session.shown, view.from), after = session.shown.length - lowerBound(session.shown, view.to);
+    ink.font = `11px ${FONT}`;
+    ink.textBaseline = 'middle';
+    ink.fillStyle = colours.soft;
+    ink.textAlign = 'left';
+    if (before) ink.fillText(`\u2039 ${short(before)}`, left + 8, y);
+    ink.textAlign = 'right';
+    if (after) ink.fillText(`${short(after)} \u203a`, width - 8, y);
+  }
+
+  /** What single events are, beside them, where there is room up to the next mark. */
+  function nameMarks() {
+    ink.font = `11.5px ${FONT}`;
+    ink.textAlign = 'left';
+    ink.textBaseline = 'middle';
+    ink.lineJoin = 'round';
+    ink.lineWidth = 4;
+    let named = 0;
+    drawn.forEach((mark, n) => {
+      if (mark.to - mark.from > 1) return;
+      const next = drawn[n + 1];
+      const words = text[summary[mark.session.shown[mark.from]]];
+      const x = mark.x + RADIUS + 8;
+      const end = next && next.lane === mark.lane ? next.x - next.half - 8 : width - 8;
+      if (x + ink.measureText(words).width > end) return;
+      ink.strokeStyle = mark.session.id === state.session ? colours.accentWash : colours.surface;
+      ink.strokeText(words, x, mark.y);
+      ink.fillStyle = mark.session.id === state.session ? colours.ink : colours.soft;
+      ink.fillText(words, x, mark.y);
+      named++;
+    });
+    return named;
   }
 
   function drawMark(mark, wash) {
@@ -475,7 +526,7 @@
     ink.clip();
     ink.globalAlpha = 0.8;
     for (let bin = 0; bin < bins; bin++) if (heights[bin]) y[bin] = 2 + 6 * Math.sqrt(heights[bin] / most);
-    const tall = y.map((half) => half * 2);
+    const high = y.map((half) => half * 2);
     // Stacked by kind, what matters most on top; a path a kind.
     for (const kind of BY_WEIGHT) {
       ink.fillStyle = colours.kinds[kind];
@@ -483,7 +534,7 @@
       for (let bin = 0; bin < bins; bin++) {
         const n = of[bin * KINDS.length + kind];
         if (!n) continue;
-        const part = (tall[bin] * n) / heights[bin];
+        const part = (high[bin] * n) / heights[bin];
         ink.rect(x0 + bin * 3 + 0.5, mark.y - y[bin], 2, part);
         y[bin] -= part;
       }
@@ -503,17 +554,21 @@
       const a = laneOf[watch.watcher], b = laneOf[watch.target];
       if (a < 0 || b < 0 || (a < from && b < from) || (a >= to && b >= to)) continue;
       const chosen = state.session === watch.watcher || state.session === watch.target;
+      // One that passes by, with neither end in sight, tells nothing here.
+      if (!chosen && Math.min(a, b) < from && Math.max(a, b) >= to) continue;
       (chosen || isPending(watch) ? strong : faint).push([watch, a, b, chosen]);
     }
     const alpha = Math.max(0.16, Math.min(0.75, 24 / (faint.length + 1)));
-    const openAlpha = Math.max(0.35, Math.min(1, 16 / (strong.length + 1)));
+    const openAlpha = Math.max(0.22, Math.min(1, 12 / (strong.length + 1)));
     for (const [watch, a, b, chosen] of [...faint, ...strong]) {
       const y0 = yOf(a), y1 = yOf(b);
       const depth = Math.min(left - 8, 9 + 7 * Math.log2(1 + Math.abs(a - b)));
       const open = isPending(watch);
-      ink.globalAlpha = chosen ? 1 : open ? openAlpha : state.session === null ? alpha : alpha * 0.5;
+      // What leads out of sight is fainter: many of these would be one band.
+      const near = Math.min(a, b) >= from && Math.max(a, b) < to ? 1 : 0.4;
+      ink.globalAlpha = chosen ? 1 : near * (open ? openAlpha : state.session === null ? alpha : alpha * 0.5);
       ink.strokeStyle = ink.fillStyle = open ? colours.pendingLine : chosen ? colours.accent : colours.soft;
-      ink.lineWidth = chosen ? 1.8 : open ? 1.5 : 1.1;
+      ink.lineWidth = chosen ? 1.8 : open && strong.length < 24 ? 1.5 : 1.1;
       ink.setLineDash(watch.ambient ? [3, 3] : []);
       const edge = left - 5;
       ink.beginPath();
@@ -633,11 +688,11 @@
     const x0 = Math.max(6, x(view.from)), x1 = Math.min(w - 6, Math.max(x(view.to), x0 + 4));
     for (let bin = 0; bin < bins; bin++) {
       if (!overviewBins[bin]) continue;
-      const tall = 3 + 29 * Math.sqrt(overviewBins[bin] / most);
+      const high = 3 + 29 * Math.sqrt(overviewBins[bin] / most);
       const at0 = 12 + bin * 3;
       pen.globalAlpha = at0 >= x0 - 2 && at0 <= x1 ? 0.9 : 0.35;
       pen.fillStyle = colours.accent;
-      pen.fillRect(at0, h - 7 - tall, 2, tall);
+      pen.fillRect(at0, h - 7 - high, 2, high);
     }
     pen.globalAlpha = 1;
     pen.beginPath();
@@ -675,7 +730,7 @@
         rows.set(id, row);
         grid.append(row);
       }
-      row.style.top = `${laneOf[id] * LANE}px`;
+      row.style.top = `${laneOf[id] * tall}px`;
       row.setAttribute('aria-rowindex', laneOf[id] + 1);
       row.setAttribute('aria-selected', id === state.session);
       row.tabIndex = id === tabbable ? 0 : -1;
@@ -698,8 +753,10 @@
 
   const kindName = (i) => KINDS[kindOf[i]];
   function go(id) {
-    return element('button', { type: 'button', class: 'link', onclick: () => { choose(id, null); reveal(id); rows.get(id)?.focus(); } }, sessions[id].key);
+    return element('button', { type: 'button', class: 'link', onclick: () => { choose(id, null); reveal(id); rows.get(id)?.focus(); } }, ...breakable(sessions[id].key));
   }
+  /** A key that breaks between its parts rather than within them. */
+  const breakable = (key) => key.split(/(?<=:)/).flatMap((part, n) => (n ? [element('wbr'), part] : [part]));
   function pairs(...list) {
     const made = element('dl', { class: 'pairs' });
     for (const [name, value] of list) if (value) made.append(element('dt', {}, name), element('dd', {}, value));
@@ -707,7 +764,7 @@
   }
   function watchItem(watch, other) {
     const words = isPending(watch)
-      ? element('span', { class: 'pend' }, `pending for ${span(Math.max(0, data.madeAt - watch.since))}`)
+      ? element('span', { class: 'pend' }, `pending for ${age(watch.since)}`)
       : 'in sync';
     return element('li', {}, element('span', { class: 'grow' }, go(other)), element('span', { class: 'aside' }, words, watch.ambient ? ', ambient' : ''));
   }
@@ -739,7 +796,7 @@
       const open = [...pending].sort((a, b) => a.since - b.since);
       panel.append(...list(`Pending, the oldest first`, open.map((watch) => element('li', {},
         element('span', { class: 'grow' }, go(watch.watcher), ' has not seen ', go(watch.target)),
-        element('span', { class: 'aside pend' }, span(Math.max(0, data.madeAt - watch.since)))))));
+        element('span', { class: 'aside pend' }, age(watch.since))))));
       if (count) panel.append(element('h4', {}, 'Events'), ...composition(kindTotals));
       return;
     }
@@ -764,7 +821,7 @@
       panel.append(element('div', { class: 'steps' }, step(-1, 'Earlier'), step(1, 'Later'), zoom));
       return;
     }
-    panel.append(element('h3', { class: 'long' }, session.key));
+    panel.append(element('h3', { class: 'long' }, ...breakable(session.key)));
     panel.append(pairs(['Agent', session.agent], ['Version', number.format(session.stateVersion)], ['Events', number.format(session.total)],
       ['Latest', session.total ? stamp(session.latest) : ''], ['Pruned', session.prunedBelow ? `up to ${number.format(session.prunedBelow)}` : '']));
     panel.append(...composition([...session.kinds]));
@@ -798,9 +855,9 @@
   function reveal(id) {
     const lane = laneOf[id];
     if (lane < 0) return;
-    const y = lane * LANE;
-    if (y < scroller.scrollTop + LANE) scroller.scrollTop = Math.max(0, y - LANE * 2);
-    else if (y + LANE > scroller.scrollTop + height - LANE) scroller.scrollTop = y - height + LANE * 3;
+    const y = lane * tall;
+    if (y < scroller.scrollTop + tall) scroller.scrollTop = Math.max(0, y - tall * 2);
+    else if (y + tall > scroller.scrollTop + height - tall) scroller.scrollTop = y - height + tall * 3;
     draw();
   }
 
@@ -817,7 +874,12 @@
     if (state.table) showTable();
     redraw();
   }
-  function zoom(factor, x = left + (width - left) / 2) {
+  /** Where a zoom that has no place of its own goes: to the chosen event, if it is in sight. */
+  function centre() {
+    const chosen = state.marks && at[sessions[state.session].shown[state.marks.from]];
+    return chosen >= view.from && chosen <= view.to ? xOf(chosen) : left + (width - left) / 2;
+  }
+  function zoom(factor, x = centre()) {
     const time = timeAt(x), share = (time - view.from) / (view.to - view.from);
     const length = Math.min(Math.max((view.to - view.from) * factor, SHORTEST), (all.to - all.from) * 1.5);
     look(time - share * length, time + (1 - share) * length);
@@ -860,7 +922,7 @@
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const inGrid = $('lanes').contains(event.target) || event.target === document.body;
     const lane = state.session === null ? -1 : laneOf[state.session];
-    const sight = Math.max(1, Math.floor(height / LANE) - 1);
+    const sight = Math.max(1, Math.floor(height / tall) - 1);
     const actions = {
       '+': () => { zoom(0.6); tellView(); }, '=': () => { zoom(0.6); tellView(); }, '-': () => { zoom(1 / 0.6); tellView(); },
       0: () => { fit(); tellView(); },
@@ -891,7 +953,7 @@
   function markAt(x, y) {
     for (let n = drawn.length - 1; n >= 0; n--) {
       const mark = drawn[n];
-      if (Math.abs(y - mark.y) <= LANE / 2 && Math.abs(x - mark.x) <= Math.max(mark.half, 8)) return mark;
+      if (Math.abs(y - mark.y) <= tall / 2 && Math.abs(x - mark.x) <= Math.max(mark.half, 8)) return mark;
     }
     return null;
   }
@@ -969,7 +1031,7 @@
     if (event.type === 'pointercancel' || moved > 4 || pointers.size) return;
     const [x, y] = place(event);
     const mark = markAt(x, y);
-    const session = mark ? mark.session : lanes[Math.floor((y + scroller.scrollTop) / LANE)];
+    const session = mark ? mark.session : lanes[Math.floor((y + scroller.scrollTop) / tall)];
     if (session) choose(session.id, mark ? { from: mark.from, to: mark.to } : null);
     else choose(null, null);
   }
@@ -1043,7 +1105,7 @@
       .sort((a, b) => isPending(b) - isPending(a)).slice(0, 1000);
     $('watch-rows').replaceChildren(...watches.map((watch) => element('tr', {},
       element('td', { class: 'mono' }, sessions[watch.watcher].key), element('td', { class: 'mono' }, sessions[watch.target].key),
-      element('td', isPending(watch) ? { class: 'pend' } : {}, isPending(watch) ? `pending for ${span(Math.max(0, data.madeAt - watch.since))}` : 'in sync'),
+      element('td', isPending(watch) ? { class: 'pend' } : {}, isPending(watch) ? `pending for ${age(watch.since)}` : 'in sync'),
       element('td', { class: 'num' }, String(watch.lastSeen)), element('td', { class: 'num' }, String(watch.material)))));
   }
 
@@ -1095,6 +1157,9 @@
     });
     $('legend').append(button);
   });
+  for (const [sign, name, is] of [
+    ['bell', 'Pending', pending.length], ['arc', 'Watch', data.watches.length],
+  ]) if (is) $('legend').append(element('span', { class: 'sign' }, element('i', { class: sign, 'aria-hidden': 'true' }), name));
   document.addEventListener('keydown', keys);
   scroller.addEventListener('scroll', redraw, { passive: true });
   new ResizeObserver(() => { if (!state.table) { resize(); draw(); } }).observe(stage);
