@@ -43,7 +43,7 @@ for sanitizer in "${@:-thread address}"; do
     CFLAGS="-fsanitize=$which -fno-omit-frame-pointer" \
     RUSTFLAGS="-Zsanitizer=$which -Cunsafe-allow-abi-mismatch=sanitizer" \
     CARGO_TARGET_DIR="target/sanitize/$which" \
-      "${cargo[@]}" test --locked --target "$target" --lib --test core --test upstream -- \
+      "${cargo[@]}" test --locked --no-fail-fast --target "$target" --lib --test core --test upstream -- \
       --skip in_little_memory # a sanitizer's own memory is what that would measure
   done
 done
