@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use session_awareness::*;
 
 use crate::native::{Language, leave_out, root};
-use crate::{CHILD, MANAGER, Player, Role, heed, say};
+use crate::own_child::{Test, heed, say};
+use crate::{CHILD, MANAGER, Player, Role};
 
 pub const ROLES: &[Role] = &[
     ("fail", fail),
@@ -20,7 +21,7 @@ pub const ROLES: &[Role] = &[
     ("serve", serve),
 ];
 
-pub const TESTS: &[(&str, fn())] = &[
+pub const TESTS: &[Test] = &[
     (
         "each_refusal_of_the_system_is_told_and_passes",
         each_refusal,
