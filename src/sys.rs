@@ -315,7 +315,8 @@ pub(crate) fn sqlite_errno(conn: &Connection) -> Option<io::Error> {
 
 /// What the system said when a read of the connection's database or log last
 /// failed, once: SQLite tells an error of the disk in the middle of a statement
-/// as damage of the file, and its code does not show it.
+/// as damage of the file, and its code does not show it. As long as the disk
+/// refuses every read it is told again.
 pub(crate) fn take_read_errno(conn: &Connection) -> Option<io::Error> {
     [
         ffi::SQLITE_FCNTL_FILE_POINTER,
@@ -349,7 +350,8 @@ pub(crate) fn take_read_errno(conn: &Connection) -> Option<io::Error> {
         }
         (errno != 0).then(|| io::Error::from_raw_os_error(errno))
     })
-    .next()
+    // Of both files, or the other's would be told at the next time.
+    .fold(None, |first, why| first.or(Some(why)))
 }
 
 /// Locks bytes of a file for reading. The lock is the descriptor's, not the

@@ -19,56 +19,14 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use serde_json::json;
 use session_awareness::*;
-use tempfile::TempDir;
 
-const MANAGER: &str = "agent:main:main";
-const UP: &str = "agent:main:up";
+#[allow(dead_code)]
+mod agents;
+
+use agents::{MANAGER, Place, SESSION};
 
 /// A generous multiple of what any of these takes.
 const BOUND: Duration = Duration::from_secs(60);
-
-struct Place(TempDir);
-
-impl Place {
-    fn new() -> Place {
-        Place(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        let path = self.0.path().join("agents").join(name);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        path
-    }
-
-    fn config(&self) -> Config {
-        let root = |name: &str| Some(self.path(name).to_str().unwrap().to_owned());
-        let roots = Roots {
-            claude: root("claude"),
-            codex: root("codex"),
-            opencode: root("opencode"),
-            pi: root("pi"),
-        };
-        let monitor = MonitorConfig {
-            enabled: Some(false),
-            roots: Some(roots),
-            ..MonitorConfig::default()
-        };
-        Config {
-            monitor: Some(monitor),
-            ..Config::new(self.database().to_str().unwrap())
-        }
-    }
-
-    fn database(&self) -> PathBuf {
-        self.0.path().join("a.db")
-    }
-
-    fn open(&self) -> Awareness {
-        let aware = Awareness::open(self.config()).unwrap();
-        aware.watch(Watch::new(MANAGER, UP)).unwrap();
-        aware
-    }
-}
 
 fn row(uuid: &str, text: &str) -> String {
     let row = json!({"type": "user", "uuid": uuid, "origin": {"kind": "human"}, "message": {"role": "user", "content": text}});
@@ -79,7 +37,7 @@ fn adopt(aware: &Awareness, catalog: Catalog, source: &Path) -> Result<Adopted> 
     aware.adopt(Adopt {
         thread_id: (catalog == Catalog::Opencode).then(|| "ses_1".to_owned()),
         baseline: Some(Baseline::Start),
-        ..Adopt::new(UP, catalog, source.to_str().unwrap())
+        ..Adopt::new(SESSION, catalog, source.to_str().unwrap())
     })
 }
 
@@ -205,7 +163,7 @@ fn stores_full_of_what_is_no_file_are_searched() {
             let request = Adopt {
                 thread_id: Some("ses_1".into()),
                 source: None,
-                ..Adopt::new(UP, catalog, "")
+                ..Adopt::new(SESSION, catalog, "")
             };
             assert_eq!(
                 aware.adopt(request).unwrap_err().code,
@@ -563,7 +521,7 @@ fn names_in_rows_and_requests_lead_nowhere() {
     within("names that lead out", || {
         let place = Place::new();
         // Reading the FIFO would block; its folder holds a session that nobody may find.
-        let outside = place.0.path().join("outside");
+        let outside = place.folder.path().join("outside");
         fs::create_dir_all(&outside).unwrap();
         fifo(&outside.join("trap.jsonl"));
         fs::write(outside.join("secret.jsonl"), row("u", "x")).unwrap();
@@ -596,7 +554,7 @@ fn names_in_rows_and_requests_lead_nowhere() {
                 let request = Adopt {
                     thread_id: Some(name.to_owned()),
                     source: None,
-                    ..Adopt::new(UP, catalog, "")
+                    ..Adopt::new(SESSION, catalog, "")
                 };
                 let error = aware.adopt(request).unwrap_err();
                 assert_eq!(
@@ -609,7 +567,7 @@ fn names_in_rows_and_requests_lead_nowhere() {
         let request = Adopt {
             thread_id: Some("a\0b".into()),
             source: None,
-            ..Adopt::new(UP, Catalog::Claude, "")
+            ..Adopt::new(SESSION, Catalog::Claude, "")
         };
         assert_eq!(
             aware.adopt(request).unwrap_err().code,
@@ -663,7 +621,7 @@ fn ids_of_a_database_lead_nowhere_when_it_is_a_tree_later() {
     within("a store of another kind", || {
         let place = Place::new();
         let source = place.path("opencode/opencode.db");
-        let outside = place.0.path().join("outside");
+        let outside = place.folder.path().join("outside");
         fs::create_dir_all(&outside).unwrap();
         fifo(&outside.join("prt_1.json"));
         let conn = Connection::open(&source).unwrap();

@@ -7,33 +7,34 @@
 mod crowd;
 #[path = "processes/inspector.rs"]
 mod inspector;
+#[allow(dead_code)]
+mod own_child;
 #[path = "processes/stopped.rs"]
 mod stopped;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command};
 use std::time::{Duration, Instant};
 
+use own_child::{own_database, say};
 use session_awareness::*;
 
-const ROLE: &str = "AWARE_TEST_ROLE";
-const DATABASE: &str = "AWARE_TEST_DATABASE";
 const MANAGER: &str = "agent:main:main";
 const CHILD: &str = "agent:main:subagent:child";
 
 fn main() {
-    match std::env::var(ROLE).as_deref() {
-        Ok("storm") => return storm(),
-        Ok("hold") => return hold(),
-        Ok("record") => return record_once(),
-        Ok("scan") => return scan_storm(),
-        Ok("write_on") => return stopped::write_on(),
-        Ok("record_and_drain") => return crowd::record_and_drain(),
-        Ok("hear_and_record") => return crowd::hear_and_record(),
-        Ok("inspect") => return inspector::inspect(),
-        Ok("record_and_die") => return inspector::record_and_die(),
+    match own_child::role().as_deref() {
+        Some("storm") => return storm(),
+        Some("hold") => return hold(),
+        Some("record") => return record_once(),
+        Some("scan") => return scan_storm(),
+        Some("write_on") => return stopped::write_on(),
+        Some("record_and_drain") => return crowd::record_and_drain(),
+        Some("hear_and_record") => return crowd::hear_and_record(),
+        Some("inspect") => return inspector::inspect(),
+        Some("record_and_die") => return inspector::record_and_die(),
         _ => {}
     }
     let tests: [(&str, fn()); 13] = [
@@ -84,24 +85,7 @@ fn main() {
             inspector::an_inspector_sees_who_comes_later,
         ),
     ];
-    let only: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|arg| !arg.starts_with('-'))
-        .collect();
-    let chosen: Vec<_> = tests
-        .iter()
-        .filter(|(name, _)| only.is_empty() || only.iter().any(|word| name.contains(word.as_str())))
-        .collect();
-    println!("\nrunning {} tests", chosen.len());
-    for (name, test) in &chosen {
-        // A failure panics, which ends the program with its message.
-        test();
-        println!("test {name} ... ok");
-    }
-    println!(
-        "\ntest result: ok. {} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
-        chosen.len()
-    );
+    own_child::run(&tests);
 }
 
 fn open(database: &Path) -> Awareness {
@@ -128,24 +112,9 @@ fn wakes(aware: &Awareness, timeout_ms: u64) -> usize {
 }
 
 fn play(role: &str, database: &Path) -> (Child, BufReader<ChildStdout>) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .env(ROLE, role)
-        .env(DATABASE, database)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = own_child::player(role, database).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap());
     (child, lines)
-}
-
-fn own_database() -> std::path::PathBuf {
-    std::env::var_os(DATABASE).unwrap().into()
-}
-
-fn say(line: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).unwrap();
 }
 
 /// Records and drains as fast as it can, and says what was answered.

@@ -6,7 +6,7 @@
 // For umask alone.
 #![allow(unsafe_code)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -202,30 +202,49 @@ fn sessions(place: &Place, n: usize, text: &str) -> Vec<(Catalog, PathBuf)> {
     sources
 }
 
+/// The verbs, by the header: what takes a request.
+fn verbs() -> BTreeSet<String> {
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/session_awareness.h");
+    let header = fs::read_to_string(header).unwrap();
+    let functions = header.split("\nint32_t aware_").skip(1);
+    functions
+        .filter_map(|function| function.split(';').next()?.split_once('('))
+        .filter(|(_, parameters)| parameters.contains("request_json"))
+        .map(|(name, _)| name.to_owned())
+        .collect()
+}
+
 /// Calls every verb with the text wherever a text may be; what was answered.
 fn every_verb(aware: &Awareness, place: &Place) -> String {
     let mut said = String::new();
-    let mut note = |what: &dyn std::fmt::Debug| said.push_str(&format!("{what:?}\n"));
+    let mut called = BTreeSet::new();
+    let mut note = |verb: &str, what: &dyn std::fmt::Debug| {
+        called.insert(verb.to_owned());
+        said.push_str(&format!("{what:?}\n"));
+    };
     let session = |n: usize| format!("agent:main:up-{n}");
     let mut linked = Vec::new();
     for (n, (catalog, source)) in sessions(place, 1, CANARY).into_iter().enumerate() {
-        note(&aware.watch(Watch::new(MANAGER, session(n))));
+        note("watch", &aware.watch(Watch::new(MANAGER, session(n))));
         let request = Adopt {
             thread_id: (catalog == Catalog::Opencode).then(|| "ses_1".to_owned()),
             baseline: Some(Baseline::Start),
             ..Adopt::new(session(n), catalog, source.to_str().unwrap())
         };
-        note(&aware.adopt(request));
+        note("adopt", &aware.adopt(request));
         linked.push(session(n));
     }
-    note(&aware.scan(Scan::default()));
+    note("scan", &aware.scan(Scan::default()));
     let own = |key: &str, text: &str| OwnMessage {
         session_key: key.into(),
         agent_id: None,
         text: text.into(),
     };
     for key in &linked {
-        note(&aware.own_message(own(key, &format!("{CANARY} of the host"))));
+        note(
+            "own_message",
+            &aware.own_message(own(key, &format!("{CANARY} of the host"))),
+        );
     }
     sessions(place, 2, &format!("{CANARY} of the host"));
     sessions(place, 3, &format!("/{CANARY}"));
@@ -236,21 +255,24 @@ fn every_verb(aware: &Awareness, place: &Place) -> String {
             agent_id: None,
             active,
         };
-        note(&aware.set_run_active(run(true)));
-        note(&aware.scan(Scan::default()));
-        note(&aware.set_run_active(run(false)));
+        note("set_run_active", &aware.set_run_active(run(true)));
+        note("scan", &aware.scan(Scan::default()));
+        note("set_run_active", &aware.set_run_active(run(false)));
     }
-    note(&aware.scan(Scan::default()));
+    note("scan", &aware.scan(Scan::default()));
     for (n, catalog) in Catalog::ALL.into_iter().enumerate() {
         let key = format!("agent:main:far-{n}");
-        note(&aware.watch(Watch::new(MANAGER, &key)));
-        note(&aware.adopt(Adopt {
-            thread_id: Some("t".into()),
-            host_id: Some("elsewhere".into()),
-            source: None,
-            baseline: Some(Baseline::Start),
-            ..Adopt::new(&key, catalog, "")
-        }));
+        note("watch", &aware.watch(Watch::new(MANAGER, &key)));
+        note(
+            "adopt",
+            &aware.adopt(Adopt {
+                thread_id: Some("t".into()),
+                host_id: Some("elsewhere".into()),
+                source: None,
+                baseline: Some(Baseline::Start),
+                ..Adopt::new(&key, catalog, "")
+            }),
+        );
         let rows = [
             json!({"type": "user", "uuid": "f", "message": {"role": "user", "content": CANARY}}),
             json!({"type": "event_msg", "payload": {"type": "user_message", "message": CANARY}}),
@@ -261,37 +283,104 @@ fn every_verb(aware: &Awareness, place: &Place) -> String {
             json!([CANARY]),
         ];
         let feed = json!({"sessionKey": key, "rows": rows});
-        note(&aware.feed(serde_json::from_value(feed).unwrap()));
-        note(&aware.own_message(own(&key, CANARY)));
+        note("feed", &aware.feed(serde_json::from_value(feed).unwrap()));
+        note("own_message", &aware.own_message(own(&key, CANARY)));
     }
-    note(&aware.discover(Discover::default()));
-    note(&aware.links(LinksRequest::default()));
-    note(&aware.record_queued(vec![NewEvent::new(
-        session(0),
-        Kind::GoalChanged,
-        ActorType::Agent,
-    )]));
-    note(&aware.drain_notices(DrainNotices::new(MANAGER)));
-    note(&aware.wait_wakes(serde_json::from_value(json!({"timeoutMs": 0})).unwrap()));
-    note(&aware.events(EventsRequest::default()));
-    note(&aware.sessions(SessionsRequest::default()));
-    note(&aware.watches(Watches::default()));
-    note(&aware.changes_since(
-        serde_json::from_value(json!({"sessionKey": session(0), "changesSince": 0})).unwrap(),
-    ));
-    let copy = place.own.path().join("copy.db");
-    note(&aware.backup(serde_json::from_value(json!({"path": copy})).unwrap()));
-    note(&aware.session_delete(serde_json::from_value(json!({"sessionKey": session(1)})).unwrap()));
-    note(&aware.release(serde_json::from_value(json!({"sessionKey": session(0)})).unwrap()));
-    note(&aware.session_reset(serde_json::from_value(json!({"sessionKey": MANAGER})).unwrap()));
-    note(&aware.maintain());
-    // What stands in a request that is refused is not told either.
+    note("discover", &aware.discover(Discover::default()));
+    note("links", &aware.links(LinksRequest::default()));
     note(
-        &serde_json::from_value::<OwnMessage>(json!({"sessionKey": 1, "text": CANARY}))
-            .unwrap_err()
-            .to_string(),
+        "record",
+        &aware.record_queued(vec![NewEvent::new(
+            session(0),
+            Kind::GoalChanged,
+            ActorType::Agent,
+        )]),
     );
-    note(&aware.stats());
+    // What a host records is its own to choose; of one that is refused nothing stays.
+    for summary in [Some(format!("{CANARY}\n")), None] {
+        note(
+            "record",
+            &aware.record(NewEvent {
+                summary,
+                ..NewEvent::new(session(2), Kind::HumanDirectMessage, ActorType::Human)
+            }),
+        );
+    }
+    let peeked = aware.drain_notices(DrainNotices {
+        ack: Some(false),
+        ..DrainNotices::new(MANAGER)
+    });
+    note("drain_notices", &peeked);
+    let seen = peeked.unwrap().notices.remove(0);
+    note(
+        "ack_notices",
+        &aware.ack_notices(AckNotices {
+            watcher_session_key: MANAGER.into(),
+            notices: vec![AckedNotice {
+                target_session_key: seen.target_session_key,
+                target_agent_id: None,
+                notified: seen.notified,
+            }],
+        }),
+    );
+    note(
+        "drain_notices",
+        &aware.drain_notices(DrainNotices::new(MANAGER)),
+    );
+    note(
+        "wait_wakes",
+        &aware.wait_wakes(serde_json::from_value(json!({"timeoutMs": 0})).unwrap()),
+    );
+    note("events", &aware.events(EventsRequest::default()));
+    note("sessions", &aware.sessions(SessionsRequest::default()));
+    note("watches", &aware.watches(Watches::default()));
+    note(
+        "changes_since",
+        &aware.changes_since(
+            serde_json::from_value(json!({"sessionKey": session(0), "changesSince": 0})).unwrap(),
+        ),
+    );
+    note(
+        "state_versions",
+        &aware.state_versions(StateVersions {
+            sessions: vec![SessionRef::new(session(2))],
+        }),
+    );
+    note(
+        "tool_schemas",
+        &aware.tool_schemas(serde_json::from_value(json!({"format": "openai"})).unwrap()),
+    );
+    note(
+        "unwatch",
+        &aware.unwatch(Unwatch {
+            watcher_session_key: MANAGER.into(),
+            target_session_key: session(2),
+            target_agent_id: None,
+        }),
+    );
+    let copy = place.own.path().join("copy.db");
+    note(
+        "backup",
+        &aware.backup(serde_json::from_value(json!({"path": copy})).unwrap()),
+    );
+    note(
+        "session_delete",
+        &aware.session_delete(serde_json::from_value(json!({"sessionKey": session(1)})).unwrap()),
+    );
+    note(
+        "release",
+        &aware.release(serde_json::from_value(json!({"sessionKey": session(0)})).unwrap()),
+    );
+    note(
+        "session_reset",
+        &aware.session_reset(serde_json::from_value(json!({"sessionKey": MANAGER})).unwrap()),
+    );
+    note("maintain", &aware.maintain());
+    note("stats", &aware.stats());
+    // What stands in a request that is refused is not told either.
+    let refused = serde_json::from_value::<OwnMessage>(json!({"sessionKey": 1, "text": CANARY}));
+    note("own_message", &refused.unwrap_err().to_string());
+    assert_eq!(called, verbs(), "each verb has its line here");
     said
 }
 

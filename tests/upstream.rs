@@ -3,87 +3,16 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use session_awareness::*;
-use tempfile::TempDir;
 
-const MANAGER: &str = "agent:main:main";
-const SESSION: &str = "agent:main:up";
+mod agents;
 
-/// A database, and a folder for what the agents write.
-struct Place {
-    folder: TempDir,
-}
-
-impl Place {
-    fn new() -> Place {
-        Place {
-            folder: tempfile::tempdir().unwrap(),
-        }
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        let path = self.folder.path().join("agents").join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        path
-    }
-
-    fn database(&self) -> PathBuf {
-        self.folder.path().join("awareness.db")
-    }
-
-    fn config(&self) -> Config {
-        let root = |name: &str| {
-            Some(
-                self.folder
-                    .path()
-                    .join("agents")
-                    .join(name)
-                    .to_str()
-                    .unwrap()
-                    .to_owned(),
-            )
-        };
-        let roots = Roots {
-            claude: root("claude"),
-            codex: root("codex"),
-            opencode: root("opencode"),
-            pi: root("pi"),
-        };
-        let monitor = MonitorConfig {
-            enabled: Some(false),
-            roots: Some(roots),
-            ..MonitorConfig::default()
-        };
-        Config {
-            monitor: Some(monitor),
-            ..Config::new(self.database().to_str().unwrap())
-        }
-    }
-
-    fn open(&self) -> Awareness {
-        let aware = Awareness::open(self.config()).unwrap();
-        aware.watch(Watch::new(MANAGER, SESSION)).unwrap();
-        aware
-    }
-
-    /// With the background on, and an interval that no test lives to see.
-    fn open_watching(&self, interval_ms: u64, file_events: bool) -> Awareness {
-        let mut config = self.config();
-        let monitor = config.monitor.as_mut().unwrap();
-        monitor.enabled = Some(true);
-        monitor.interval_ms = Some(interval_ms);
-        monitor.initial_delay_ms = Some(0);
-        monitor.file_events = Some(file_events);
-        let aware = Awareness::open(config).unwrap();
-        aware.watch(Watch::new(MANAGER, SESSION)).unwrap();
-        aware
-    }
-}
+use agents::{MANAGER, Place, SESSION};
 
 fn append(path: &Path, rows: &[Value]) {
     let mut file = OpenOptions::new()

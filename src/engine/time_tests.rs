@@ -530,3 +530,107 @@ fn no_clock_makes_two_misses_of_one() {
         aware.close().unwrap();
     }
 }
+
+/// A store of OpenCode with one session, `ses_1`, of either kind.
+enum Opencode {
+    Tree(PathBuf),
+    Database(PathBuf),
+}
+
+impl Opencode {
+    fn source(&self) -> &Path {
+        match self {
+            Opencode::Tree(source) | Opencode::Database(source) => source,
+        }
+    }
+
+    fn begin(&self) {
+        match self {
+            Opencode::Tree(folder) => {
+                write_json(&folder.join("storage/session/p/ses_1.json"), "{}");
+            }
+            Opencode::Database(file) => rusqlite::Connection::open(file)
+                .unwrap()
+                .execute_batch(
+                    "CREATE TABLE session (id TEXT PRIMARY KEY);
+                     CREATE TABLE message (id TEXT PRIMARY KEY, session_id TEXT, data TEXT);
+                     CREATE TABLE part (id TEXT PRIMARY KEY, message_id TEXT, data TEXT);
+                     INSERT INTO session VALUES ('ses_1');",
+                )
+                .unwrap(),
+        }
+    }
+
+    /// Writes what a person typed at this time, under ids as OpenCode makes them.
+    fn say(&self, time: i64, text: &str) {
+        let made = format!("{:012x}{:014}", time.rem_euclid(1 << 36) << 12, text.len());
+        let (message, part) = (format!("msg_{made}"), format!("prt_{made}"));
+        let data = serde_json::json!({"role": "user", "time": {"created": time}}).to_string();
+        let typed = serde_json::json!({"type": "text", "text": text}).to_string();
+        match self {
+            Opencode::Tree(folder) => {
+                let storage = folder.join("storage");
+                let name = format!("message/ses_1/{message}.json");
+                write_json(&storage.join(name), &data);
+                write_json(&storage.join(format!("part/{message}/{part}.json")), &typed);
+            }
+            Opencode::Database(file) => {
+                let db = rusqlite::Connection::open(file).unwrap();
+                let row = [&message, "ses_1", &data];
+                db.execute("INSERT INTO message VALUES (?1, ?2, ?3)", row)
+                    .unwrap();
+                let row = [&part, &message, &typed];
+                db.execute("INSERT INTO part VALUES (?1, ?2, ?3)", row)
+                    .unwrap();
+            }
+        }
+    }
+}
+
+fn write_json(file: &Path, text: &str) {
+    std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+    std::fs::write(file, text).unwrap();
+}
+
+#[test]
+fn what_was_typed_up_to_the_millisecond_of_the_adoption_is_not_told() {
+    for kind in [Opencode::Tree as fn(_) -> _, Opencode::Database] {
+        let lab = Lab::new();
+        let store = kind(lab.folder.path().join("opencode.db"));
+        store.begin();
+        store.say(NOW - 1, "before");
+        store.say(NOW, "in the same millisecond");
+        let aware = lab.open();
+        for n in 0..2 {
+            aware.watch(Watch::new(WATCHER, session(n))).unwrap();
+        }
+        let source = store.source().to_str().unwrap();
+        let adopt = |n| Adopt {
+            thread_id: Some("ses_1".to_owned()),
+            ..Adopt::new(session(n), Catalog::Opencode, source)
+        };
+        aware.adopt(adopt(0)).unwrap();
+        aware.scan(Scan::default()).unwrap();
+        assert_eq!(count(&aware, Kind::HumanDirectMessage), 0);
+        // Written after the adoption was answered, in the same millisecond.
+        store.say(NOW, "quickly");
+        aware.scan(Scan::default()).unwrap();
+        assert_eq!(count(&aware, Kind::HumanDirectMessage), 1);
+        aware.release(SessionRef::new(session(0))).unwrap();
+        // Written while the adoption reads: its time tells.
+        lab.set(NOW + 1);
+        store.say(NOW + 1, "with the adoption");
+        store.say(NOW + 2, "just after");
+        let told = aware.adopt(adopt(1)).unwrap();
+        let after = changes(&aware, 1, told.event.sequence);
+        let times: Vec<i64> = after.events.iter().map(|event| event.occurred_at).collect();
+        assert_eq!(
+            times,
+            [NOW + 1],
+            "one turn, its time is the clock's at most"
+        );
+        aware.scan(Scan::default()).unwrap();
+        assert_eq!(count(&aware, Kind::HumanDirectMessage), 2);
+        aware.close().unwrap();
+    }
+}

@@ -144,6 +144,8 @@ pub(super) struct Health {
     damage: Mutex<Option<(Files, String)>>,
     /// Whether there is any, without a lock.
     damaged: AtomicBool,
+    /// Held while something writes to the files beside the writer.
+    beside: Mutex<()>,
     faults: AtomicU64,
     last: Mutex<Option<String>>,
 }
@@ -187,8 +189,30 @@ impl Health {
         outcome
     }
 
-    /// Refuses to write to files in which damage was seen.
+    /// Refuses to write to files in which damage was seen. When it does, nothing
+    /// that was under way beside the writer writes to them any more.
     pub(super) fn check(&self, files: Files) -> Result<()> {
+        let checked = self.is_sound(files);
+        if checked.is_err() {
+            drop(lock(&self.beside));
+        }
+        checked
+    }
+
+    /// Runs what writes to the files beside the writer, if they are sound. It must
+    /// not wait for the writer.
+    pub(super) fn beside_writer<T>(
+        &self,
+        files: Files,
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let alone = lock(&self.beside);
+        let done = self.is_sound(files).and_then(|()| work());
+        drop(alone);
+        self.note(Some(files), done)
+    }
+
+    fn is_sound(&self, files: Files) -> Result<()> {
         match self.damage(files) {
             Some(what) => Err(Error::storage(format!(
                 "nothing is written until the database is opened anew, since {what}"
@@ -214,5 +238,44 @@ impl Health {
             last: lock(&self.last).clone(),
             damage: files.and_then(|files| self.damage(files)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{RecvTimeoutError, channel};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::open::Place;
+
+    #[test]
+    fn what_is_refused_for_damage_is_refused_when_the_log_is_moved_no_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("a.db");
+        std::fs::write(&database, "x").unwrap();
+        let files = Place::new(&database).files().unwrap();
+        let health = Health::default();
+        let (moving, moves) = channel();
+        let (go_on, waits) = channel();
+        let (refused, refusal) = channel();
+        std::thread::scope(|threads| {
+            let health = &health;
+            threads.spawn(move || {
+                health.beside_writer(files, || {
+                    moving.send(()).unwrap();
+                    waits.recv().map_err(|_| Error::closed())
+                })
+            });
+            moves.recv().unwrap();
+            let seen: Result<()> = Err(Error::damaged("a test"));
+            health.note(Some(files), seen).unwrap_err();
+            threads.spawn(move || refused.send(health.check(files)).unwrap());
+            let early = refusal.recv_timeout(Duration::from_millis(100));
+            assert!(matches!(early, Err(RecvTimeoutError::Timeout)), "{early:?}");
+            go_on.send(()).unwrap();
+            refusal.recv().unwrap().unwrap_err();
+            health.beside_writer(files, || Ok(())).unwrap_err();
+        });
     }
 }

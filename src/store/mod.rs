@@ -213,7 +213,8 @@ impl Store {
         if moves.as_ref().is_some_and(|moves| moves.failed()) {
             return Ok(());
         }
-        let moved = open::reader(&self.options, true).and_then(|file| {
+        self.health.beside_writer(at_path, || {
+            let file = open::reader(&self.options, true)?;
             let moved = file
                 .conn
                 .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
@@ -221,8 +222,7 @@ impl Store {
                 moves.note(&moved);
             }
             moved.map_err(|error| explain(fault(error), Some(&file.conn), &self.options.path))
-        });
-        self.health.note(Some(at_path), moved)
+        })
     }
 
     /// A consistent copy in the file `into`, which must be empty or absent.

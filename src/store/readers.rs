@@ -7,7 +7,7 @@ use super::open::{self, Files, OpenFile};
 use super::{Options, lock};
 use crate::contract::{Error, Result};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, ProcessMutex, Weak, lock_process, wait};
-use crate::sys::PerProcess;
+use crate::sys::{PerProcess, take_read_errno};
 
 const MOST: usize = 3;
 
@@ -77,7 +77,7 @@ impl Readers {
         at_path: Files,
         work: impl FnOnce(&Connection) -> Result<T>,
     ) -> Result<T> {
-        let lent = self.borrow(at_path)?;
+        let mut lent = self.borrow(at_path)?;
         let file = lent.file.as_ref().ok_or_else(Error::closed)?;
         let done =
             work(&file.conn).map_err(|error| explain(error, Some(&file.conn), &self.options.path));
@@ -85,6 +85,10 @@ impl Readers {
             return Err(Error::busy(
                 "another process began to use the database while it was read",
             ));
+        }
+        if done.is_err() && take_read_errno(&file.conn).is_some() {
+            // The disk still refuses, which would hide later damage on this connection.
+            lent.file = None;
         }
         done
     }

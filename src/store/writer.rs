@@ -618,6 +618,8 @@ impl Writer {
             self.health.note(None, checked)
         };
         sound()?;
+        // What SQLite met when it last moved the log, and passed over, is not this one's.
+        sys::take_read_errno(conn);
         let repeats = group.len() > 1 && group.iter().all(|task| task.repeats());
         let mut carry_out = |together| {
             in_transaction(open, &self.options, |tx| {

@@ -117,6 +117,12 @@ impl Judge for Thorough {
     }
 }
 
+/// Whether the bytes begin as those of a compressed file do.
+fn is_packed(data: &[u8]) -> bool {
+    data.starts_with(b"\x28\xb5\x2f\xfd")
+        || data.len() >= 4 && data[0] & 0xf0 == 0x50 && data[1..4] == *b"\x2a\x4d\x18"
+}
+
 /// A session file of the agent: a pass in slices, stopped and begun again after each,
 /// tells what one pass tells; so does one that skips no row unread; and rows handed
 /// over again are known.
@@ -134,6 +140,22 @@ fn rows_of(catalog: &str, data: &[u8]) {
         let judge = known.judge(of(path), saved);
         judge.expect("what a judge saved is understood")
     };
+    if is_packed(data) {
+        // Any bytes for a compressed file: an error or an end.
+        if let Ok(mut source) = Source::open(&path) {
+            let mut judge = judge(Some(&path), None);
+            drop(scan(
+                &mut source,
+                0,
+                slice(1 << 20),
+                &secret,
+                &mut *judge,
+                drop,
+            ));
+        }
+        drop(agent::head(known, &path));
+        return;
+    }
     let mut source = Source::open(&path).expect("a file of the run's own");
     let mut pass = |judge: &mut dyn Judge, from, slice| {
         let mut acts = Vec::new();
@@ -232,10 +254,7 @@ pub(crate) fn tail(data: &[u8]) {
     let scratch = Scratch::new();
     let plain = scratch.file("plain", data);
     let open = |path: &Path| Source::open(path).expect("a file of the run's own");
-    let packed = |text: &[u8]| {
-        text.starts_with(b"\x28\xb5\x2f\xfd") || text.get(1..4) == Some(b"\x2a\x4d\x18")
-    };
-    if packed(data) {
+    if is_packed(data) {
         // Any bytes for a compressed file: an error or an end.
         let secret = secret();
         let query = Query {

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use session_awareness::*;
 
+use crate::own_child::{Rng, Test, heed, say};
 use crate::verbs::{Handle, requests};
-use crate::{CHILD, MANAGER, Player, Role, heed, say};
+use crate::{CHILD, MANAGER, Player, Role};
 
 pub const ROLES: &[Role] = &[("fill", fill), ("sweep", sweep), ("meet", meet)];
 
-pub const TESTS: &[(&str, fn())] = &[
+pub const TESTS: &[Test] = &[
     ("any_corruption_is_met_without_harm", any_corruption),
     (
         "each_value_outside_its_type_is_storage_and_the_end_of_writing",
@@ -165,25 +166,16 @@ fn contents(database: &Path) -> (Vec<u8>, Vec<u8>) {
 
 // ---- random corruption -------------------------------------------------------
 
-/// A small generator, so that a seed alone says what was done.
-struct Dice(u64);
+/// What is done with a seed.
+struct Dice(Rng);
 
 impl Dice {
-    fn next(&mut self) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn below(&mut self, most: usize) -> usize {
-        (self.next() % most.max(1) as u64) as usize
+        self.0.below(most as u64) as usize
     }
 
     fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.next() as u8).collect()
+        (0..count).map(|_| self.0.next() as u8).collect()
     }
 
     /// 1 to 4,096, small ones as often as large ones.
@@ -195,7 +187,7 @@ impl Dice {
 
 /// Damages the files as the seed says; how, in words.
 fn damage(database: &Path, seed: u64, live: bool) -> String {
-    let mut dice = Dice(seed);
+    let mut dice = Dice(Rng(seed));
     let kinds = 11;
     let kind = (seed / 2) % kinds;
     let wal = wal(database);

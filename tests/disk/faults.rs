@@ -10,19 +10,25 @@ use std::time::{Duration, Instant};
 use session_awareness::*;
 
 use crate::native::{Language, leave_out, root};
-use crate::{CHILD, MANAGER, Player, Role, heed, say};
+use crate::own_child::{Test, heed, say};
+use crate::{CHILD, MANAGER, Player, Role};
 
 pub const ROLES: &[Role] = &[
     ("fail", fail),
+    ("fail_then_meet", fail_then_meet),
     ("limit", limit),
     ("deny", deny),
     ("serve", serve),
 ];
 
-pub const TESTS: &[(&str, fn())] = &[
+pub const TESTS: &[Test] = &[
     (
         "each_refusal_of_the_system_is_told_and_passes",
         each_refusal,
+    ),
+    (
+        "a_failing_read_stops_no_writing_and_hides_no_later_damage",
+        a_failing_read_hides_nothing,
     ),
     (
         "a_limit_on_the_files_size_is_storage_until_it_is_raised",
@@ -130,20 +136,26 @@ const WRITES: u32 = 2;
 const OPENS: u32 = 4;
 const SYNCS: u32 = 8;
 
-fn each_refusal() {
-    let folder = tempfile::tempdir().unwrap();
-    let shim = folder.path().join("failing_disk.so");
+/// Starts a child whose disk fails on demand, on `a.db` of the folder.
+fn on_a_failing_disk(role: &str, folder: &Path) -> (Player, PathBuf) {
+    let shim = folder.join("failing_disk.so");
     let source = root().join("tests/native/failing_disk.c");
     crate::native::build(Language::C11, &[source], &["-shared", "-fPIC"], &shim).unwrap();
-    let database = folder.path().join("a.db");
-    let control = folder.path().join("control");
+    let database = folder.join("a.db");
+    let control = folder.join("control");
     fs::write(&control, [0; 8]).unwrap();
     let env = [
         ("LD_PRELOAD", shim.to_str().unwrap()),
         ("FAILING_DISK", control.to_str().unwrap()),
         ("FAILING_DISK_AT", database.to_str().unwrap()),
     ];
-    Player::start_with("fail", &database, env).end();
+    (Player::start_with(role, &database, env), database)
+}
+
+fn each_refusal() {
+    let folder = tempfile::tempdir().unwrap();
+    let (player, database) = on_a_failing_disk("fail", folder.path());
+    player.end();
     assert!(is_whole(&database));
 }
 
@@ -252,6 +264,104 @@ fn fail(database: &Path) {
     refuse(0, 0);
     assert_eq!(version(&aware), stored);
     aware.close().unwrap();
+}
+
+/// In the middle of a statement SQLite tells a read that the disk refused as damage.
+fn a_failing_read_hides_nothing() {
+    let damages: [fn(&Path); 2] = [wrong_values, wrong_pages];
+    for damage in damages {
+        for fault in ["reading", "writing", "a checkpoint"] {
+            let folder = tempfile::tempdir().unwrap();
+            let (mut player, database) = on_a_failing_disk("fail_then_meet", folder.path());
+            player.tell(fault);
+            player.expect("passed");
+            damage(&database);
+            player.tell("damaged");
+            player.expect("met");
+            player.end();
+        }
+    }
+}
+
+/// Values that the library never writes, in what both verbs of the child read.
+fn wrong_values(database: &Path) {
+    let conn = rusqlite::Connection::open(database).unwrap();
+    conn.execute_batch(
+        "PRAGMA ignore_check_constraints = ON;
+         UPDATE session_state_heads SET last_sequence = 9007199254740991;
+         UPDATE session_state_events SET kind = 'unknown';",
+    )
+    .unwrap();
+}
+
+/// Pages of them that hold anything.
+fn wrong_pages(database: &Path) {
+    let conn = rusqlite::Connection::open(database).unwrap();
+    let pages: Vec<i64> = conn
+        .prepare(
+            "SELECT rootpage FROM sqlite_schema WHERE rootpage > 0
+             AND tbl_name IN ('session_state_heads', 'session_state_events')",
+        )
+        .and_then(|mut pages| pages.query_map([], |row| row.get(0))?.collect())
+        .unwrap();
+    // Others read them anew after that.
+    let (busy, size): (bool, i64) = conn
+        .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))
+        .and_then(|busy| {
+            let size = conn.query_row("PRAGMA page_size", [], |row| row.get(0));
+            Ok((busy, size?))
+        })
+        .unwrap();
+    assert!(!busy && pages.len() > 1);
+    let file = OpenOptions::new().write(true).open(database).unwrap();
+    for page in pages {
+        let noise = vec![0xa5; usize::try_from(size).unwrap()];
+        file.write_all_at(&noise, u64::try_from((page - 1) * size).unwrap())
+            .unwrap();
+    }
+}
+
+fn fail_then_meet(database: &Path) {
+    let fault = heed();
+    let aware = open(database);
+    record_many(&aware, 3);
+    aware.close().unwrap();
+    // No page is in a cache.
+    let aware = open(database);
+    let read = || aware.changes_since(ChangesSince::new(CHILD, 0)).map(drop);
+    let write = || aware.record(human()).map(drop);
+    let meet: &dyn Fn() -> Result<()> = if fault == "reading" { &read } else { &write };
+    if fault == "a checkpoint" {
+        record_many(&aware, 3);
+        let moved = || fs::metadata(database).unwrap().modified().unwrap();
+        let before = moved();
+        refuse(READS, libc::EIO);
+        // What is written is in the cache, and the log grows to where a commit moves it.
+        while fs::metadata(beside(database, "wal")).unwrap().len() < 4_100 * 4_120 {
+            record(&aware);
+        }
+        assert_eq!(moved(), before, "the log was not moved");
+    } else {
+        refuse(READS, libc::EIO);
+        for _ in 0..2 {
+            let error = meet().unwrap_err();
+            assert!(error.message.contains("cannot be read"), "{error}");
+        }
+    }
+    refuse(0, 0);
+    assert!(!aware.stats().unwrap().damaged);
+    read().unwrap();
+    write().unwrap();
+    say("passed");
+    heed();
+    let error = meet().unwrap_err();
+    assert_eq!(error.code, Code::Storage);
+    assert!(aware.stats().unwrap().damaged, "after {fault}: {error}");
+    let other = NewEvent::new(MANAGER, Kind::GoalChanged, ActorType::Agent);
+    let error = aware.record(other).unwrap_err();
+    assert!(error.message.contains("nothing is written"), "{error}");
+    let _ = aware.close();
+    say("met");
 }
 
 // ---- no room ---------------------------------------------------------------------

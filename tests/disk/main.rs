@@ -11,17 +11,18 @@ mod faults;
 #[allow(dead_code)]
 #[path = "../native/mod.rs"]
 mod native;
+#[allow(dead_code)]
+#[path = "../own_child/mod.rs"]
+mod own_child;
 mod verbs;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, ChildStdin};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-const ROLE: &str = "AWARE_TEST_ROLE";
-const DATABASE: &str = "AWARE_TEST_DATABASE";
 const MANAGER: &str = "agent:main:main";
 const CHILD: &str = "agent:main:subagent:child";
 
@@ -29,37 +30,15 @@ const CHILD: &str = "agent:main:subagent:child";
 type Role = (&'static str, fn(&Path));
 
 fn main() {
-    if let Ok(role) = std::env::var(ROLE) {
+    if let Some(role) = own_child::role() {
         let (_, play) = corruption::ROLES
             .iter()
             .chain(faults::ROLES)
             .find(|(name, _)| *name == role)
             .unwrap();
-        return play(&own_database());
+        return play(&own_child::own_database());
     }
-    let only: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|arg| !arg.starts_with('-'))
-        .collect();
-    let chosen: Vec<_> = faults::TESTS
-        .iter()
-        .chain(corruption::TESTS)
-        .filter(|(name, _)| only.is_empty() || only.iter().any(|word| name.contains(word.as_str())))
-        .collect();
-    println!("\nrunning {} tests", chosen.len());
-    for (name, test) in &chosen {
-        // A failure panics, which ends the program with its message.
-        test();
-        println!("test {name} ... ok");
-    }
-    println!(
-        "\ntest result: ok. {} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
-        chosen.len()
-    );
-}
-
-fn own_database() -> PathBuf {
-    std::env::var_os(DATABASE).unwrap().into()
+    own_child::run(faults::TESTS.iter().chain(corruption::TESTS));
 }
 
 /// A child that plays a role, and the conversation with it, line by line.
@@ -79,14 +58,7 @@ impl Player {
         database: &Path,
         env: impl IntoIterator<Item = (impl AsRef<OsStr>, impl AsRef<OsStr>)>,
     ) -> Player {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .env(ROLE, role)
-            .env(DATABASE, database)
-            .envs(env)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = own_child::player(role, database).envs(env).spawn().unwrap();
         let (tell, lines) = channel();
         let mouth = BufReader::new(child.stdout.take().unwrap());
         std::thread::spawn(move || {
@@ -137,17 +109,4 @@ impl Player {
         let ended = self.child.wait().unwrap();
         assert!(ended.success(), "{ended}");
     }
-}
-
-/// In a child: says a line.
-fn say(line: &str) {
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).unwrap();
-}
-
-/// In a child: waits for a line.
-fn heed() -> String {
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).unwrap();
-    line.trim().to_owned()
 }

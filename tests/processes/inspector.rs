@@ -101,7 +101,7 @@ impl Cabinet {
         let inside = self.folder.path().join("database");
         let before = snapshot(&inside);
         let mut command = Command::new(&self.program);
-        command.env(ROLE, "inspect").env(DATABASE, self.database());
+        own_child::give(&mut command, "inspect", &self.database());
         // SAFETY: answers a number.
         if unsafe { libc::geteuid() } == 0 {
             // Nobody: who is root may write anywhere.

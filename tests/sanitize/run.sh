@@ -36,6 +36,9 @@ export TSAN_OPTIONS="suppressions=$here/thread.txt history_size=4 exitcode=66"
 export ASAN_OPTIONS="detect_leaks=1 strict_string_checks=1"
 export LSAN_OPTIONS="suppressions=$here/leak.txt print_suppressions=0"
 
+# A sanitizer's own memory, and its own time, is what these would measure.
+skipped=(--skip in_little_memory --skip a_long_session_of_opencode_does_not_hold_up)
+
 for sanitizer in "${@:-thread address}"; do
   for which in $sanitizer; do
     # The standard library is not built anew, so it is not seen into: that is
@@ -43,7 +46,7 @@ for sanitizer in "${@:-thread address}"; do
     CFLAGS="-fsanitize=$which -fno-omit-frame-pointer" \
     RUSTFLAGS="-Zsanitizer=$which -Cunsafe-allow-abi-mismatch=sanitizer" \
     CARGO_TARGET_DIR="target/sanitize/$which" \
-      "${cargo[@]}" test --locked --target "$target" --lib --test core --test upstream -- \
-      --skip in_little_memory # a sanitizer's own memory is what that would measure
+      "${cargo[@]}" test --locked --no-fail-fast --target "$target" --lib --test core --test upstream -- \
+      "${skipped[@]}"
   done
 done

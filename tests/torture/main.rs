@@ -15,6 +15,9 @@ mod model;
 #[path = "../native/mod.rs"]
 #[allow(dead_code)]
 mod native;
+#[path = "../own_child/mod.rs"]
+#[allow(dead_code)]
+mod own_child;
 mod power;
 mod storm;
 
@@ -29,6 +32,7 @@ use serde_json::{Value, json};
 
 use board::{Board, Phase, SPREAD};
 use model::Model;
+use own_child::Rng;
 
 const PLAN: &str = "TORTURE_PLAN";
 
@@ -107,49 +111,7 @@ fn main() {
             faults::a_failed_sync_is_not_taken_for_a_later_one,
         ),
     ];
-    let only: Vec<String> = std::env::args()
-        .skip(1)
-        .filter(|arg| !arg.starts_with('-'))
-        .collect();
-    let chosen: Vec<_> = tests
-        .iter()
-        .filter(|(name, _)| only.is_empty() || only.iter().any(|word| name.contains(word.as_str())))
-        .collect();
-    println!("\nrunning {} tests", chosen.len());
-    for (name, test) in &chosen {
-        let begun = Instant::now();
-        // A failure panics, which ends the program with its message.
-        test();
-        println!(
-            "test {name} ... ok ({:.1} s)",
-            begun.elapsed().as_secs_f32()
-        );
-    }
-    println!(
-        "\ntest result: ok. {} passed; 0 failed; 0 ignored; 0 measured; 0 filtered out",
-        chosen.len()
-    );
-}
-
-/// Small, seeded, good enough to spread kills.
-struct Rng(pub u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    fn of<T: Copy>(&mut self, among: &[T]) -> T {
-        among[self.below(among.len() as u64) as usize]
-    }
+    own_child::run(&tests);
 }
 
 /// A number from the environment.
