@@ -336,17 +336,22 @@ pub(crate) fn scan(room: &Room, request: &Scan) -> Result<Scanned> {
         Session::of(key, None)?;
     }
     let key = request.session_key.as_deref();
-    let (links, runs) = room.store.read(|conn| {
+    let (links, runs, faulty) = room.store.read(|conn| {
         let links = links::local(conn, request.catalog, key)?;
-        Ok((links, links::all_runs(conn)?))
+        let mut faulty = HashSet::new();
+        for catalog in Catalog::ALL {
+            faulty.extend(links::faulty(conn, catalog)?);
+        }
+        Ok((links, links::all_runs(conn)?, faulty))
     })?;
     let marked: HashSet<Session> = runs.into_iter().map(|(session, _)| session).collect();
     let mut on = Continuations::default();
     let mut outcomes = Vec::with_capacity(links.len());
     let mut others = Vec::new();
     for link in links {
-        // Most files are as they were.
-        let unmarked = Some(&link).filter(|link| !marked.contains(&link.session));
+        // Most files are as they were. Of what could not be read it is to be noted that it can.
+        let unmarked = Some(&link)
+            .filter(|link| !marked.contains(&link.session) && !faulty.contains(&link.id));
         match unmarked.and_then(|link| pass::unchanged(link, &mut on)) {
             Some(unchanged) => {
                 room.note(&unchanged);
