@@ -353,10 +353,7 @@ pub(crate) fn scan(room: &Room, request: &Scan) -> Result<Scanned> {
         let unmarked = Some(&link)
             .filter(|link| !marked.contains(&link.session) && !faulty.contains(&link.id));
         match unmarked.and_then(|link| pass::unchanged(link, &mut on)) {
-            Some(unchanged) => {
-                room.note(&unchanged);
-                outcomes.push(unchanged);
-            }
+            Some(unchanged) => outcomes.push(unchanged),
             None => others.push(link.id),
         }
     }
