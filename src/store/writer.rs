@@ -1,7 +1,7 @@
 //! The one way into the database. Who wants to write leaves a task in a queue;
 //! the first to find nobody writing leads: it carries out all that is queued in
 //! one transaction, while the others wait for their answers. Contention so
-//! turns into batching.
+//! turns into batching, and who leads waits a moment for those of the last group.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

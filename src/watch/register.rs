@@ -286,11 +286,15 @@ pub(crate) fn session_deleted(tx: &Tx<'_>, session: &Session) -> Result<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::notice;
     use super::*;
-    use crate::contract::Durability;
+    use crate::contract::{ActorType, DrainNotices, Durability, NewEvent};
+    use crate::log::Draft;
+    use crate::signal;
     use crate::store::cursors::Cursor;
     use crate::store::{Clock, Options, Steps, Store};
     use proptest::prelude::*;
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     fn store(folder: &tempfile::TempDir) -> Store {
@@ -344,6 +348,179 @@ mod tests {
             cursors::insert(tx, &watcher(n), target, cursor, 0, 0)?;
         }
         Ok(())
+    }
+
+    /// What can be done in a transaction.
+    #[derive(Clone, Debug)]
+    enum Op {
+        Event {
+            target: usize,
+            kind: Kind,
+            actor: Option<usize>,
+        },
+        Watch {
+            watcher: usize,
+            target: usize,
+        },
+        Unwatch {
+            watcher: usize,
+            target: usize,
+        },
+        Drain {
+            watcher: usize,
+        },
+    }
+
+    /// The cursors and heads as the machine has them.
+    #[derive(Clone, Debug, Default, PartialEq)]
+    struct Model {
+        sequence: u64,
+        heads: [u64; 2],
+        cursors: BTreeMap<(usize, usize), Cursor>,
+    }
+
+    fn target(n: usize) -> Session {
+        Session::of(&format!("agent:main:child:{n}"), None).unwrap()
+    }
+
+    fn any_op() -> impl Strategy<Value = Op> {
+        let kind = prop::sample::select(vec![
+            Kind::HumanDirectMessage,
+            Kind::HumanDirectMessage,
+            Kind::GoalChanged,
+            Kind::RunCompleted,
+        ]);
+        let pair = || (0..5_usize, 0..2_usize);
+        prop_oneof![
+            6 => (0..2_usize, kind, prop::option::of(0..5_usize))
+                .prop_map(|(target, kind, actor)| Op::Event { target, kind, actor }),
+            2 => pair().prop_map(|(watcher, target)| Op::Watch { watcher, target }),
+            1 => pair().prop_map(|(watcher, target)| Op::Unwatch { watcher, target }),
+            2 => (0..5_usize).prop_map(|watcher| Op::Drain { watcher }),
+        ]
+    }
+
+    /// Does it to the model and in the transaction.
+    fn carry_out(tx: &Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
+        match *op {
+            Op::Event {
+                target: to,
+                kind,
+                actor,
+            } => {
+                model.sequence += 1;
+                model.heads[to] = model.sequence;
+                for ((watcher, _), cursor) in model.cursors.iter_mut().filter(|(of, _)| of.1 == to)
+                {
+                    let input = Input::Event {
+                        sequence: model.sequence,
+                        kind,
+                        own: actor == Some(*watcher),
+                        named: false,
+                    };
+                    *cursor = step(Some(*cursor), input).cursor.unwrap();
+                }
+                let draft = Draft::check(NewEvent {
+                    actor_id: actor.map(watcher),
+                    ..NewEvent::new(target(to).key, kind, ActorType::Agent)
+                })?;
+                let recorded = signal::record(tx, &draft)?;
+                assert_eq!(recorded.event().unwrap().sequence, model.sequence);
+            }
+            Op::Watch {
+                watcher: by,
+                target: to,
+            } => {
+                let input = Input::Watch {
+                    version: model.heads[to],
+                    provenance: Provenance::Explicit,
+                    kinds: None,
+                };
+                let old = model.cursors.get(&(by, to)).copied();
+                model
+                    .cursors
+                    .insert((by, to), step(old, input).cursor.unwrap());
+                watch(Watch::new(watcher(by), target(to).key))?(tx)?;
+            }
+            Op::Unwatch {
+                watcher: by,
+                target: to,
+            } => {
+                model.cursors.remove(&(by, to));
+                unwatch(Unwatch {
+                    watcher_session_key: watcher(by),
+                    target_session_key: target(to).key,
+                    target_agent_id: None,
+                })?(tx)?;
+            }
+            Op::Drain { watcher: by } => {
+                for (_, cursor) in model.cursors.iter_mut().filter(|(of, _)| of.0 == by) {
+                    let input = Input::Ack {
+                        through: cursor.notified,
+                    };
+                    *cursor = step(Some(*cursor), input).cursor.unwrap();
+                }
+                notice::drain(&DrainNotices::new(watcher(by)))?.take(tx)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What the database holds of it.
+    fn held(tx: &Tx<'_>, sequence: u64) -> Result<Model> {
+        let mut model = Model {
+            sequence,
+            ..Model::default()
+        };
+        for to in 0..2 {
+            model.heads[to] = events::head(tx.conn()?, &target(to))?.last;
+            for row in cursors::of_target(tx.conn()?, &target(to))? {
+                let by = (0..5).find(|n| watcher(*n) == row.watcher).unwrap();
+                model.cursors.insert((by, to), row.cursor);
+            }
+        }
+        Ok(model)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(96))]
+
+        /// What is written late and what is remembered is never seen: whatever the
+        /// transactions of two connections hold, and whichever of them are undone.
+        #[test]
+        fn what_is_owed_is_seen_by_nobody(
+            transactions in prop::collection::vec(
+                (any::<bool>(), prop::bool::weighted(0.2), any::<bool>(), prop::collection::vec(any_op(), 1..5)),
+                1..12,
+            ),
+        ) {
+            let folder = tempfile::tempdir().unwrap();
+            let stores = [store(&folder), store(&folder)];
+            let mut model = Model::default();
+            for (which, undone, looked_at, ops) in transactions {
+                let before = model.clone();
+                let next = stores[usize::from(which)].write(move |tx| {
+                    let mut model = before;
+                    for op in &ops {
+                        carry_out(tx, &mut model, op)?;
+                        if looked_at {
+                            assert_eq!(held(tx, model.sequence)?, model, "within");
+                        }
+                    }
+                    if undone {
+                        return Err(Error::storage("undone"));
+                    }
+                    Ok(model)
+                });
+                if let Ok(next) = next {
+                    model = next;
+                }
+                let expected = model.clone();
+                let sequence = model.sequence;
+                let held = stores[usize::from(!which)].write(move |tx| held(tx, sequence)).unwrap();
+                prop_assert_eq!(held, expected);
+            }
+        }
     }
 
     proptest! {
