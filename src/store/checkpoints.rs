@@ -76,21 +76,23 @@ struct Log {
     pages: c_int,
     /// How long it was when the upkeep thread was last told.
     told: c_int,
-    /// How long it was when commits last left it to others.
-    left: c_int,
+    /// How much of it is of commits that do not leave it to others.
+    own: c_int,
 }
 
 impl Log {
     fn grown_to(&mut self, pages: c_int, quiet: bool) -> Option<By> {
         if pages < self.pages {
             // It began anew.
-            (self.told, self.left) = (0, 0);
+            *self = Log::default();
         }
+        let grown = pages - self.pages;
         self.pages = pages;
-        if quiet {
-            self.left = pages;
-        } else if pages - self.left >= MOST_PAGES {
-            return Some(By::Commit);
+        if !quiet {
+            self.own = self.own.saturating_add(grown);
+            if self.own >= MOST_PAGES {
+                return Some(By::Commit);
+            }
         }
         if pages - self.told >= PAGES {
             self.told = pages;
@@ -125,5 +127,16 @@ mod tests {
         assert_eq!(log.grown_to(16_004, false), None);
         assert_eq!(log.grown_to(17_001, false), Some(By::Upkeep));
         assert_eq!(log.grown_to(18_000, false), Some(By::Commit));
+    }
+
+    #[test]
+    fn quiet_commits_among_others_put_nothing_off_for_ever() {
+        let mut log = Log::default();
+        let mut pages = 0;
+        let moved = (0..1_000).any(|turn| {
+            pages += 10;
+            log.grown_to(pages, turn % 2 == 0) == Some(By::Commit)
+        });
+        assert!(moved && pages <= 2 * MOST_PAGES, "{pages}");
     }
 }

@@ -2,7 +2,7 @@
  * SOAK FOLDER SECONDS: sixteen threads over every verb of one handle, for so
  * long, while session files grow and are rewritten, other handles come and go
  * and wake callbacks are swapped. Memory, descriptors and threads must be flat
- * after the warm-up, and all are given back at the end.
+ * after the warm-up, the log stays short, and all is given back at the end.
  */
 #include "../c/check.h"
 
@@ -20,7 +20,9 @@ enum {
     PAUSE_US = 2000, /* between two rounds of a thread */
     /* What memory may rise by between two parts of the run. Less than a tenth
      * of a KiB lost a round would be more. */
-    RISE_KIB = 8 * 1024
+    RISE_KIB = 8 * 1024,
+    /* How long the write-ahead log may be: what `aware doctor` warns of. */
+    LOG_KIB = 64 * 1024
 };
 
 typedef void (*round_t)(int turn);
@@ -267,7 +269,7 @@ static int64_t resident(void)
 }
 
 typedef struct {
-    int64_t kib, descriptors, threads;
+    int64_t kib, descriptors, threads, log;
 } sample_t;
 
 static sample_t samples[MOST_SAMPLES];
@@ -317,6 +319,7 @@ int main(int argc, char **argv)
     int seconds, taken = 0, descriptors, tasks, early, late, at;
     int64_t all = 0, before, after;
     const double step = 0.25;
+    struct stat log;
     CHECK(argc == 3);
     seconds = atoi(argv[2]);
     CHECK(seconds >= 5 && seconds / step < MOST_SAMPLES);
@@ -338,6 +341,7 @@ int main(int argc, char **argv)
         samples[taken].kib = resident();
         samples[taken].descriptors = entries_of("/proc/self/fd");
         samples[taken].threads = entries_of("/proc/self/task");
+        samples[taken].log = stat(DATABASE "-wal", &log) == 0 ? log.st_size / 1024 : 0;
         taken += 1;
     }
     over = 1;
@@ -363,7 +367,9 @@ int main(int argc, char **argv)
            median(late, taken, offsetof(sample_t, descriptors)),
            median(early, early + taken / 5, offsetof(sample_t, threads)),
            median(late, taken, offsetof(sample_t, threads)));
+    printf("write-ahead log: %" PRId64 " KiB at the end (median)\n", median(late, taken, offsetof(sample_t, log)));
     CHECK(after - before <= RISE_KIB);
+    CHECK(median(late, taken, offsetof(sample_t, log)) <= LOG_KIB);
     /* One that comes and goes with the other handles may stand in a median. */
     CHECK(median(late, taken, offsetof(sample_t, descriptors)) <=
           median(early, early + taken / 5, offsetof(sample_t, descriptors)) + 16);
