@@ -303,7 +303,81 @@ pub(super) fn path_text(path: Option<&Path>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::contract::{Durability, Roots};
+    use crate::store::links::{FileStamp, NewLink};
+    use crate::store::{Clock, Options, Steps, Store};
+    use crate::sync::Arc;
+    use crate::watch::Wakes;
+
+    #[test]
+    fn a_slice_is_stored_once_and_by_the_database_whose_key_its_hashes_have() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options {
+            path: folder.path().join("a.db"),
+            create: true,
+            read_only: false,
+            durability: Durability::Process,
+            busy_timeout: Duration::from_secs(5),
+            clock: Clock::default(),
+            steps: Steps::default(),
+        };
+        let store = Store::open(options, Box::new(|_| Ok(())), Box::new(|_, _| ())).unwrap();
+        let wakes = Arc::new(Wakes::new(store.path(), None));
+        let room = Room::new(Arc::new(store), wakes, Roots::default(), Duration::ZERO);
+        let link = room.store.write(|tx| {
+            let session = Session::of("agent:main:a", None)?;
+            links::adopt(
+                tx,
+                &NewLink {
+                    session: &session,
+                    catalog: Catalog::Claude,
+                    thread: "t",
+                    source: Some("/a.jsonl"),
+                    host: LOCAL,
+                    adopted_event: 1,
+                    baseline_now: true,
+                    baseline_end: Some(7),
+                },
+            )?;
+            links::of_session(tx.conn()?, &session)
+        });
+        let link = link.unwrap().unwrap();
+        let settle_by = |secret: Secret| {
+            let slice = Settle {
+                room_wants: true,
+                acts: Vec::new(),
+                skip: Skip::None,
+                baseline_end: None,
+                source: Some("/b.jsonl".to_owned()),
+                source_id: [0; 16],
+                secret,
+                progress: Progress {
+                    position: 7,
+                    state: Some("{}".to_owned()),
+                    stamp: Some(FileStamp {
+                        device: u64::MAX,
+                        inode: 2,
+                        size: 7,
+                        modified_ns: -1,
+                    }),
+                    mark: Some(([1; 16], [2; 16])),
+                },
+            };
+            settle(&room, &link, slice).unwrap()
+        };
+        let other = Secret::new([1; 32]);
+        assert!(matches!(settle_by(other), Settled::Stale));
+        let Settled::Stored(_, now) = settle_by(room.secret().unwrap()) else {
+            panic!("its own key");
+        };
+        let read = room.store.read(|conn| links::of_id(conn, link.id));
+        assert_eq!(read.unwrap(), Some(*now), "as it is told it is stored");
+        let again = settle_by(room.secret().unwrap());
+        assert!(matches!(again, Settled::Stale));
+    }
 
     #[test]
     fn misses_are_paced_by_what_is_sure_from_uptimes_alone() {
