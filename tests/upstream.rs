@@ -1219,6 +1219,22 @@ fn each_row_wakes_beside_a_busy_store_of_another_agent() {
     assert!(passes(&aware, "opencode") > 1);
 }
 
+#[test]
+fn what_is_written_to_a_quiet_store_is_told_though_its_event_comes_first() {
+    // The event is of a write to the log, which makes nothing visible yet; and no other comes.
+    let place = Place::new();
+    let source = place.path("opencode/opencode.db");
+    let store = opencode_store(&source);
+    let aware = place.open_watching(3_600_000, true);
+    adopt_opencode(&aware, SESSION, OPENCODE_THREAD, &source, Baseline::Now);
+    for n in 1..=200 {
+        opencode_message(&store, &format!("msg_{n:08}"), &format!("typed {n}"));
+        until(|| told(&aware) == n);
+        // Longer than hints are gathered.
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Ends what waits for the flag, also when a check fails.
 struct Ends<'a>(&'a AtomicBool);
 

@@ -118,7 +118,18 @@ struct Kept {
     folder: bool,
     /// Its state when all of its links were last looked at and found well.
     settled: Option<opencode::State>,
+    /// Its state at the last look, whatever came of that.
+    seen: Option<opencode::State>,
+    /// How often it was looked at since the last hint, and nothing more was written.
+    in_vain: usize,
+    /// When it is to be looked at again.
+    again: Option<Instant>,
 }
+
+/// When a database is looked at again after a hint, in ms: the event of a write to
+/// its log comes before what was written can be seen, by as long as the disk takes
+/// when the log is synced.
+const LOOK_AGAIN_MS: [u64; 5] = [2, 10, 50, 250, 1_000];
 
 impl Kept {
     fn new(source: &Path) -> Kept {
@@ -126,7 +137,21 @@ impl Kept {
             store: opencode::Store::new(source),
             folder: source.is_dir(),
             settled: None,
+            seen: None,
+            in_vain: 0,
+            again: None,
         }
+    }
+
+    /// Sets when to look again after a look that finds it in this state.
+    fn look_again(&mut self, state: Option<opencode::State>) {
+        if self.seen != state {
+            self.in_vain = 0;
+        }
+        self.seen = state;
+        let delay = LOOK_AGAIN_MS.get(self.in_vain).filter(|_| state.is_some());
+        self.again = delay.map(|ms| Instant::now() + Duration::from_millis(*ms));
+        self.in_vain += 1;
     }
 
     fn state(&mut self) -> Option<opencode::State> {
@@ -236,7 +261,8 @@ impl Monitor {
             // What a busy round left over goes on at once.
             if self.due.queue.is_empty() {
                 let again = self.put_off.front().map(|(when, _)| *when);
-                let wait = again.map_or(next_round, |again| next_round.min(again));
+                let stores = self.stores.values().filter_map(|kept| kept.again);
+                let wait = stores.chain(again).fold(next_round, Instant::min);
                 match self.told.recv_deadline(wait) {
                     Ok(told) => self.gather(told, gathered),
                     Err(RecvTimeoutError::Timeout) => {}
@@ -255,6 +281,7 @@ impl Monitor {
             {
                 self.due.add(id);
             }
+            self.look_at_stores_again();
             if let Err(error) = self.follow_up(next_round) {
                 if pass::is_closed(&error) {
                     return;
@@ -316,6 +343,19 @@ impl Monitor {
         }
     }
 
+    fn look_at_stores_again(&mut self) {
+        let now = Instant::now();
+        for (source, kept) in &mut self.stores {
+            if kept.again.take_if(|when| *when <= now).is_some() {
+                let of_store = self
+                    .links
+                    .iter()
+                    .filter(|(_, link)| *link.source == **source);
+                of_store.for_each(|(id, _)| self.due.add(*id));
+            }
+        }
+    }
+
     fn file_changed(&mut self, path: &Path) {
         if let Some((folder, _)) = self.folders.get_key_value(path) {
             // The folder itself: what is watched may be gone, and another one come
@@ -332,8 +372,9 @@ impl Monitor {
             return;
         }
         if self.catalog == Catalog::Opencode {
-            for (source, kept) in &self.stores {
+            for (source, kept) in &mut self.stores {
                 if kept.store.concerns(path) {
+                    kept.in_vain = 0;
                     let of_store = self
                         .links
                         .iter()
@@ -703,6 +744,7 @@ impl Monitor {
             let asked: Vec<i64> = links.iter().map(|link| link.id).collect();
             // Asked before the looking: what is written meanwhile is a move.
             let state = kept.state();
+            kept.look_again(state);
             let mut outcomes = Vec::new();
             let passed = stores::whole_store(
                 &self.room,
