@@ -10,7 +10,7 @@ use rusqlite::{Connection, ffi};
 use super::alive::beside_path;
 use super::open::Files;
 use crate::contract::{Cause, Code, Error, Result};
-use crate::sync::{Mutex, lock};
+use crate::sync::{Mutex, MutexGuard, lock};
 use crate::sys;
 
 /// SQLite's errors as the contract's.
@@ -144,6 +144,8 @@ pub(super) struct Health {
     damage: Mutex<Option<(Files, String)>>,
     /// Whether there is any, without a lock.
     damaged: AtomicBool,
+    /// Held while a transaction is committed.
+    committing: Mutex<()>,
     /// Held while something writes to the files beside the writer.
     beside: Mutex<()>,
     faults: AtomicU64,
@@ -163,7 +165,7 @@ pub(crate) struct Report {
 
 impl Health {
     /// Takes note of how a step went, and at which files. Damage is the end of
-    /// writing to them.
+    /// writing to them: who is told of it knows that nothing more is written.
     pub(super) fn note<T>(&self, files: Option<Files>, outcome: Result<T>) -> Result<T> {
         let Err(error) = &outcome else {
             return outcome;
@@ -184,9 +186,23 @@ impl Health {
                     "{}; this handle writes nothing more to it until it is opened anew",
                     error.message
                 );
+            } else {
+                drop(damage);
             }
+            // What was under way ends before it is told.
+            drop(lock(&self.committing));
+            drop(lock(&self.beside));
         }
         outcome
+    }
+
+    /// Lets a transaction on these files be committed, as long as the answer is
+    /// kept, if they are sound.
+    pub(super) fn begin_commit(&self, files: Files) -> Result<MutexGuard<'_, ()>> {
+        let committing = lock(&self.committing);
+        let sound = self.is_sound(files);
+        self.note(None, sound)?;
+        Ok(committing)
     }
 
     /// Refuses to write to files in which damage was seen. When it does, nothing
@@ -250,32 +266,45 @@ mod tests {
     use crate::store::open::Place;
 
     #[test]
-    fn what_is_refused_for_damage_is_refused_when_the_log_is_moved_no_more() {
+    fn damage_is_told_when_nothing_more_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let database = folder.path().join("a.db");
         std::fs::write(&database, "x").unwrap();
         let files = Place::new(&database).files().unwrap();
-        let health = Health::default();
-        let (moving, moves) = channel();
-        let (go_on, waits) = channel();
-        let (refused, refusal) = channel();
-        std::thread::scope(|threads| {
-            let health = &health;
-            threads.spawn(move || {
-                health.beside_writer(files, || {
-                    moving.send(()).unwrap();
-                    waits.recv().map_err(|_| Error::closed())
-                })
+        for committing in [true, false] {
+            let health = &Health::default();
+            let (writing, writes) = channel();
+            let (go_on, waits) = channel::<()>();
+            let (tell, told) = channel();
+            std::thread::scope(|threads| {
+                threads.spawn(move || {
+                    let write = || {
+                        writing.send(()).unwrap();
+                        waits.recv().map_err(|_| Error::closed())
+                    };
+                    if committing {
+                        let _commit = health.begin_commit(files).unwrap();
+                        write().unwrap();
+                    } else {
+                        health.beside_writer(files, write).unwrap();
+                    }
+                });
+                writes.recv().unwrap();
+                threads.spawn(move || {
+                    let seen: Result<()> = Err(Error::damaged("a test"));
+                    tell.send(health.note(Some(files), seen).is_err()).unwrap();
+                });
+                let early = told.recv_timeout(Duration::from_millis(100));
+                assert!(
+                    matches!(early, Err(RecvTimeoutError::Timeout)),
+                    "{committing} {early:?}"
+                );
+                go_on.send(()).unwrap();
+                assert!(told.recv().unwrap());
+                health.begin_commit(files).unwrap_err();
+                health.check(files).unwrap_err();
+                health.beside_writer(files, || Ok(())).unwrap_err();
             });
-            moves.recv().unwrap();
-            let seen: Result<()> = Err(Error::damaged("a test"));
-            health.note(Some(files), seen).unwrap_err();
-            threads.spawn(move || refused.send(health.check(files)).unwrap());
-            let early = refusal.recv_timeout(Duration::from_millis(100));
-            assert!(matches!(early, Err(RecvTimeoutError::Timeout)), "{early:?}");
-            go_on.send(()).unwrap();
-            refusal.recv().unwrap().unwrap_err();
-            health.beside_writer(files, || Ok(())).unwrap_err();
-        });
+        }
     }
 }

@@ -613,20 +613,16 @@ impl Writer {
         self.health.note(Some(now), turned)?;
         let open = slot.file()?;
         let (conn, files) = (&open.conn, open.files);
-        let sound = || {
-            let checked = self.health.check(files);
-            self.health.note(None, checked)
-        };
-        sound()?;
+        let checked = self.health.check(files);
+        self.health.note(None, checked)?;
         // What SQLite met when it last moved the log, and passed over, is not this one's.
         sys::take_read_errno(conn);
         let repeats = group.len() > 1 && group.iter().all(|task| task.repeats());
         let mut carry_out = |together| {
-            in_transaction(open, &self.options, |tx| {
-                let outcomes = self.run(tx, group, together)?;
-                // Somebody may have seen damage meanwhile.
-                sound()?;
-                Ok(outcomes)
+            // Somebody may have seen damage meanwhile.
+            let sound = || self.health.begin_commit(files);
+            in_transaction(open, &self.options, sound, |tx| {
+                self.run(tx, group, together)
             })
         };
         let done = match carry_out(true) {
@@ -792,7 +788,7 @@ impl Writer {
             checkpoints.set_quiet(true);
         }
         // What opening raises is offered to this handle by `on_open` itself.
-        in_transaction(&fresh, &self.options, |tx| (self.on_open)(tx))
+        in_transaction(&fresh, &self.options, || Ok(()), |tx| (self.on_open)(tx))
             .map_err(|error| explain(error, Some(&fresh.conn), &self.options.path))?;
         self.tell_of_log(&fresh);
         *lock(&self.current) = Some(fresh.files);
@@ -815,9 +811,10 @@ impl Writer {
     }
 }
 
-fn in_transaction<T>(
+fn in_transaction<T, G>(
     open: &OpenFile,
     options: &Options,
+    before_commit: impl FnOnce() -> Result<G>,
     work: impl FnOnce(&Tx<'_>) -> Result<T>,
 ) -> Result<(T, (Vec<Raised>, bool))> {
     let conn = &open.conn;
@@ -839,6 +836,7 @@ fn in_transaction<T>(
         tx.owed = owed;
         let value = work(&tx)?;
         owed::settle(&tx)?;
+        let _committing = before_commit()?;
         options.steps.reach(Step::Commit);
         run(conn, "COMMIT").map(|()| value)
     });
