@@ -17,7 +17,7 @@ use super::fault;
 use crate::contract::Result;
 
 /// How many pages the log has when it is due to be moved; SQLite's own number.
-const PAGES: c_int = 1_000;
+pub(super) const PAGES: c_int = 1_000;
 /// How many pages it may have before a commit moves it. Few: to find a page that
 /// is in the log a thousand times SQLite passes over all of them.
 const MOST_PAGES: c_int = 2_000;

@@ -2,7 +2,6 @@
 //! failed is not made good by one that does not. The system tries a page once,
 //! and keeps it in its cache as if it were on the disk.
 
-use std::ffi::c_int;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,13 +13,12 @@ use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, ErrorCode};
 
 use super::alive::is_alive;
+use super::checkpoints::PAGES;
 use super::faults::fault;
 use super::{lock, offers};
 use crate::contract::{Error, Result};
 use crate::sync::Mutex;
 
-/// How many pages the log has when it is moved into the database; SQLite's own number.
-const PAGES: c_int = 1_000;
 /// How long a rewrite that failed is not tried again.
 const PATIENCE: Duration = Duration::from_secs(1);
 
