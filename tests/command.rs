@@ -4,6 +4,7 @@
 
 #[allow(dead_code)]
 mod native;
+mod opencode_store;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -807,7 +808,7 @@ fn doctor_sees_links_that_lead_nowhere() {
 fn doctor_and_links_tell_of_a_source_that_the_gateway_cannot_read() {
     let db = Db::new();
     let store = db.at("opencode.db");
-    opencode(&store, "ses_1");
+    opencode_store::make(&store, "ses_1");
     for background in [false, true] {
         let mut config = db.config();
         let monitor = config.monitor.as_mut().unwrap();
@@ -868,31 +869,12 @@ fn doctor_and_links_tell_of_a_source_that_the_gateway_cannot_read() {
     }
 }
 
-/// A store of OpenCode with one session that has nothing in it.
-fn opencode(path: &Path, thread: &str) {
-    let conn = rusqlite::Connection::open(path).unwrap();
-    conn.execute_batch(
-        "CREATE TABLE session (id TEXT PRIMARY KEY, project_id TEXT, parent_id TEXT, slug TEXT, directory TEXT,
-           title TEXT, version TEXT, revert TEXT, time_created INTEGER, time_updated INTEGER, time_archived INTEGER);
-         CREATE TABLE message (id TEXT PRIMARY KEY, session_id TEXT, time_created INTEGER, time_updated INTEGER, data TEXT);
-         CREATE TABLE part (id TEXT PRIMARY KEY, message_id TEXT, session_id TEXT, time_created INTEGER,
-           time_updated INTEGER, data TEXT);",
-    )
-    .unwrap();
-    conn.execute(
-        "INSERT INTO session(id, project_id, directory, title, version, time_created, time_updated)
-         VALUES (?1, 'p', '/home/dev', 't', '1.18.33', 1700000000000, 1700000000000)",
-        [thread],
-    )
-    .unwrap();
-}
-
 #[test]
 fn discover_finds_a_session_of_opencode_and_says_whether_it_is_adopted() {
     let db = Db::new();
     let home = db.at("opencode");
     fs::create_dir_all(&home).unwrap();
-    opencode(&home.join("opencode.db"), "ses_1");
+    opencode_store::make(&home.join("opencode.db"), "ses_1");
     let gateway = db.gateway();
     let root = format!("opencode={}", home.display());
     let args = ["discover", "--catalog", "opencode", "--root", &root];

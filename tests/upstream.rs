@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use session_awareness::*;
 
 mod agents;
+mod opencode_store;
 
 use agents::{MANAGER, Place, SESSION};
 
@@ -797,22 +798,8 @@ fn a_root_without_a_path_is_told_with_its_field() {
 const OPENCODE_THREAD: &str = "ses_1";
 
 fn opencode_store(path: &Path) -> rusqlite::Connection {
-    let conn = rusqlite::Connection::open(path).unwrap();
-    conn.execute_batch(
-        "PRAGMA journal_mode = WAL;
-         CREATE TABLE session (id TEXT PRIMARY KEY, project_id TEXT, parent_id TEXT, slug TEXT, directory TEXT,
-           title TEXT, version TEXT, revert TEXT, time_created INTEGER, time_updated INTEGER, time_archived INTEGER);
-         CREATE TABLE message (id TEXT PRIMARY KEY, session_id TEXT, time_created INTEGER, time_updated INTEGER, data TEXT);
-         CREATE TABLE part (id TEXT PRIMARY KEY, message_id TEXT, session_id TEXT, time_created INTEGER,
-           time_updated INTEGER, data TEXT);",
-    )
-    .unwrap();
-    conn.execute(
-        "INSERT INTO session(id, project_id, directory, title, version, time_created, time_updated)
-         VALUES (?1, 'p', '/home/dev', 't', '1.18.33', 1700000000000, 1700000000000)",
-        [OPENCODE_THREAD],
-    )
-    .unwrap();
+    let conn = opencode_store::make(path, OPENCODE_THREAD);
+    conn.execute_batch("PRAGMA journal_mode = WAL").unwrap();
     conn
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::SeqCst;
 
 use super::*;
-use crate::contract::{ActorType, Durability, Kind};
+use crate::contract::{ActorType, Kind};
 use crate::store::Step;
 use crate::sync::{explore, fail, folder, thread};
 
@@ -43,18 +43,12 @@ struct Machine {
 impl Machine {
     fn open(faults: Steps) -> Machine {
         let folder = folder();
-        let path = folder.path().join("a.db");
-        let wakes = Arc::new(watch::Wakes::new(&path, None));
+        let wakes = Arc::new(watch::Wakes::new(&folder.path().join("a.db"), None));
         let look = std::sync::Arc::new(AtomicBool::new(false));
         let (enrolling, committing, asked) = (Arc::clone(&wakes), Arc::clone(&wakes), look.clone());
         let options = Options {
-            path,
-            create: true,
-            read_only: false,
-            durability: Durability::Process,
-            busy_timeout: Duration::from_secs(5),
-            clock: Clock::default(),
             steps: faults,
+            ..Options::of_test(folder.path())
         };
         let store = Store::open(
             options,

@@ -53,6 +53,22 @@ pub(crate) struct Options {
     pub steps: Steps,
 }
 
+#[cfg(test)]
+impl Options {
+    /// Those of a test's database in this folder.
+    pub(crate) fn of_test(folder: &Path) -> Options {
+        Options {
+            path: folder.join("a.db"),
+            create: true,
+            read_only: false,
+            durability: Durability::Process,
+            busy_timeout: Duration::from_secs(5),
+            clock: Clock::default(),
+            steps: Steps::default(),
+        }
+    }
+}
+
 /// What is done in the first transaction on a database, whenever it is opened anew.
 pub(crate) type OnOpen = Box<dyn Fn(&Tx<'_>) -> Result<()> + Send + Sync>;
 

@@ -896,9 +896,7 @@ mod race_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::Durability;
     use std::sync::mpsc;
-    use std::time::Duration;
 
     fn writer(folder: &tempfile::TempDir) -> Arc<Writer> {
         open(folder, Steps::default(), Box::new(|_, _| ()))
@@ -911,13 +909,8 @@ mod tests {
         on_commit: OnCommit,
     ) -> Arc<Writer> {
         let options = Options {
-            path: folder.path().join("a.db"),
-            create: true,
-            read_only: false,
-            durability: Durability::Process,
-            busy_timeout: Duration::from_secs(5),
-            clock: crate::store::Clock::default(),
             steps,
+            ..Options::of_test(folder.path())
         };
         let writer = Writer::open(
             options.clone(),

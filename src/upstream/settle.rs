@@ -306,24 +306,16 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::contract::{Durability, Roots};
+    use crate::contract::Roots;
     use crate::store::links::{FileStamp, NewLink};
-    use crate::store::{Clock, Options, Steps, Store};
+    use crate::store::{Options, Store};
     use crate::sync::Arc;
     use crate::watch::Wakes;
 
     #[test]
     fn a_slice_is_stored_once_and_by_the_database_whose_key_its_hashes_have() {
         let folder = tempfile::tempdir().unwrap();
-        let options = Options {
-            path: folder.path().join("a.db"),
-            create: true,
-            read_only: false,
-            durability: Durability::Process,
-            busy_timeout: Duration::from_secs(5),
-            clock: Clock::default(),
-            steps: Steps::default(),
-        };
+        let options = Options::of_test(folder.path());
         let store = Store::open(options, Box::new(|_| Ok(())), Box::new(|_, _| ())).unwrap();
         let wakes = Arc::new(Wakes::new(store.path(), None));
         let room = Room::new(Arc::new(store), wakes, Roots::default(), Duration::ZERO);

@@ -288,25 +288,16 @@ pub(crate) fn session_deleted(tx: &Tx<'_>, session: &Session) -> Result<usize> {
 mod tests {
     use super::super::notice;
     use super::*;
-    use crate::contract::{ActorType, DrainNotices, Durability, NewEvent};
+    use crate::contract::{ActorType, DrainNotices, NewEvent};
     use crate::log::Draft;
     use crate::signal;
     use crate::store::cursors::Cursor;
-    use crate::store::{Clock, Options, Steps, Store};
+    use crate::store::{Options, Store};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
-    use std::time::Duration;
 
     fn store(folder: &tempfile::TempDir) -> Store {
-        let options = Options {
-            path: folder.path().join("a.db"),
-            create: true,
-            read_only: false,
-            durability: Durability::Process,
-            busy_timeout: Duration::from_secs(5),
-            clock: Clock::default(),
-            steps: Steps::default(),
-        };
+        let options = Options::of_test(folder.path());
         Store::open(options, Box::new(|_| Ok(())), Box::new(|_, _| ())).unwrap()
     }
 

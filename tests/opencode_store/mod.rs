@@ -1,0 +1,23 @@
+//! The database in which OpenCode keeps its sessions, as its newer versions make it.
+
+use std::path::Path;
+
+/// A store of OpenCode with one session that has nothing in it.
+pub fn make(path: &Path, thread: &str) -> rusqlite::Connection {
+    let conn = rusqlite::Connection::open(path).unwrap();
+    conn.execute_batch(
+        "CREATE TABLE session (id TEXT PRIMARY KEY, project_id TEXT, parent_id TEXT, slug TEXT, directory TEXT,
+           title TEXT, version TEXT, revert TEXT, time_created INTEGER, time_updated INTEGER, time_archived INTEGER);
+         CREATE TABLE message (id TEXT PRIMARY KEY, session_id TEXT, time_created INTEGER, time_updated INTEGER, data TEXT);
+         CREATE TABLE part (id TEXT PRIMARY KEY, message_id TEXT, session_id TEXT, time_created INTEGER,
+           time_updated INTEGER, data TEXT);",
+    )
+    .unwrap();
+    conn.execute(
+        "INSERT INTO session(id, project_id, directory, title, version, time_created, time_updated)
+         VALUES (?1, 'p', '/home/dev', 't', '1.18.33', 1700000000000, 1700000000000)",
+        [thread],
+    )
+    .unwrap();
+    conn
+}
