@@ -1207,19 +1207,38 @@ fn each_row_wakes_beside_a_busy_store_of_another_agent() {
 }
 
 #[test]
-fn what_is_written_to_a_quiet_store_is_told_though_its_event_comes_first() {
-    // The event is of a write to the log, which makes nothing visible yet; and no other comes.
+fn what_can_be_seen_only_after_its_event_is_told_too() {
     let place = Place::new();
     let source = place.path("opencode/opencode.db");
     let store = opencode_store(&source);
+    opencode_message_at(&store, "msg_0", "before", now_ms() - 60_000);
+    // By these names the folder that is watched hears nothing of a write.
+    let elsewhere = place.path("elsewhere/opencode.db");
+    for end in ["", "-wal", "-shm"] {
+        let name = |path: &Path| format!("{}{end}", path.display());
+        std::fs::hard_link(name(&source), name(&elsewhere)).unwrap();
+    }
+    let unheard = rusqlite::Connection::open(&elsewhere).unwrap();
     let aware = place.open_watching(3_600_000, true);
     adopt_opencode(&aware, SESSION, OPENCODE_THREAD, &source, Baseline::Now);
-    for n in 1..=200 {
-        opencode_message(&store, &format!("msg_{n:08}"), &format!("typed {n}"));
-        until(|| told(&aware) == n);
-        // Longer than hints are gathered.
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    opencode_message(&store, "msg_1", "heard");
+    until(|| told(&aware) == 1);
+    let quiet = || {
+        // Two readings a second and a half apart say the same.
+        let mut last = passes(&aware, "opencode");
+        until(|| {
+            std::thread::sleep(Duration::from_millis(1_500));
+            std::mem::replace(&mut last, passes(&aware, "opencode")) == last
+        });
+        last
+    };
+    let before = quiet();
+    // The event, and a look in vain.
+    let log = std::fs::File::open(format!("{}-wal", source.display())).unwrap();
+    log.set_modified(std::time::SystemTime::now()).unwrap();
+    until(|| passes(&aware, "opencode") > before);
+    opencode_message(&unheard, "msg_2", "seen");
+    until(|| told(&aware) == 2);
 }
 
 /// Ends what waits for the flag, also when a check fails.
