@@ -223,7 +223,7 @@ impl Store {
 
     /// Moves what the write-ahead log holds into the database as far as readers allow.
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        let at_path = self.place.files()?;
+        let at_path = self.files_to_read()?;
         self.health.check(at_path)?;
         let moves = self.writer()?.moves();
         if moves.as_ref().is_some_and(|moves| moves.failed()) {
@@ -231,6 +231,7 @@ impl Store {
         }
         self.health.beside_writer(at_path, || {
             let file = open::reader(&self.options, true)?;
+            file.check_is_of(at_path)?;
             let moved = file
                 .conn
                 .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
@@ -243,7 +244,7 @@ impl Store {
 
     /// A consistent copy in the file `into`, which must be empty or absent.
     pub(crate) fn copy_to(&self, into: &str) -> Result<()> {
-        let at_path = self.place.files()?;
+        let at_path = self.files_to_read()?;
         let copied = self.readers.alone(at_path, |conn| {
             conn.execute("VACUUM INTO ?1", [into]).map_err(fault)?;
             Ok(())
@@ -296,5 +297,89 @@ fn retry_busy<T>(
             }
             outcome => return outcome.map_err(fault),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::store::alive::beside_path;
+
+    fn open(options: &Options) -> Store {
+        Store::open(options.clone(), Box::new(|_| Ok(())), Box::new(|_, _| ())).unwrap()
+    }
+
+    /// Puts a copy without rows at the path, beside the log of the one before.
+    fn replace(store: &Store, folder: &Path) {
+        let copy = folder.join("copy");
+        store.copy_to(copy.to_str().unwrap()).unwrap();
+        write_rows(store);
+        let database = &store.options.path;
+        fs::rename(database, folder.join("moved")).unwrap();
+        fs::rename(copy, database).unwrap();
+        assert!(fs::metadata(beside_path(database, "wal")).unwrap().len() > 100_000);
+    }
+
+    fn write_rows(store: &Store) {
+        let rows = "CREATE TABLE t(n);
+            WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c LIMIT 20000)
+            INSERT INTO t SELECT n FROM c";
+        store
+            .write(|tx| tx.conn()?.execute_batch(rows).map_err(fault))
+            .unwrap();
+    }
+
+    fn has_rows(conn: &Connection) -> Result<bool> {
+        conn.table_exists(None, "t").map_err(fault)
+    }
+
+    #[test]
+    fn whatever_comes_first_after_a_replacement_the_new_file_gets_nothing_of_the_old_log() {
+        type First = fn(&Store, &Path) -> Result<()>;
+        let firsts: [(&str, First); 6] = [
+            ("checkpoint", |store, _| store.checkpoint()),
+            ("read", |store, _| store.read(|_| Ok(()))),
+            ("look", |store, _| store.look(|_| Ok(()))),
+            ("write", |store, _| store.write(|_| Ok(()))),
+            ("data version", |store, _| store.data_version().map(|_| ())),
+            ("copy", |store, folder| {
+                let second = folder.join("second");
+                store.copy_to(second.to_str().unwrap())?;
+                let second = Connection::open(second).map_err(fault)?;
+                assert!(!has_rows(&second)?, "copied");
+                Ok(())
+            }),
+        ];
+        for (name, first) in firsts {
+            let folder = tempfile::tempdir().unwrap();
+            let store = open(&Options::of_test(folder.path()));
+            replace(&store, folder.path());
+            first(&store, folder.path()).unwrap();
+            assert!(!store.read(has_rows).unwrap(), "{name}");
+            store.checkpoint().unwrap();
+            store.close();
+            let moved = Connection::open(folder.path().join("moved")).unwrap();
+            assert!(has_rows(&moved).unwrap(), "{name}: the log was lost");
+        }
+    }
+
+    #[test]
+    fn who_only_reads_takes_no_log_for_that_of_another_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options::of_test(folder.path());
+        let writes = open(&options);
+        let reads = open(&Options {
+            read_only: true,
+            ..options
+        });
+        replace(&writes, folder.path());
+        for _ in 0..2 {
+            let error = reads.read(has_rows).unwrap_err();
+            assert!(error.message.contains("log"), "{error}");
+        }
+        writes.write(|_| Ok(())).unwrap();
+        assert!(!reads.read(has_rows).unwrap());
     }
 }

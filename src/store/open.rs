@@ -214,7 +214,7 @@ impl Place {
         if now.shm.is_some() && now.shm == old.shm {
             remove(&self.shm)?;
         }
-        if now.main != old.main && now.wal.is_some() && now.wal == old.wal {
+        if now.has_log_of_another(old) {
             let is_empty = fs::metadata(&self.wal).is_ok_and(|found| found.len() == 0);
             if damaged && !is_empty {
                 let kept = beside_path(&self.main, "wal-of-damaged");
@@ -245,6 +245,11 @@ impl Files {
     /// Whether both are the same database, with whatever log beside it.
     pub(super) fn same_main(self, other: Files) -> bool {
         self.main == other.main
+    }
+
+    /// Whether another database stands here beside the log of `old`.
+    pub(super) fn has_log_of_another(self, old: Files) -> bool {
+        self.main != old.main && self.wal.is_some() && self.wal == old.wal
     }
 
     /// What became of the log of `old`, whose connection is the asker's.
@@ -387,9 +392,7 @@ impl OpenFile {
     fn new(conn: Held, options: &Options, main: Identity) -> Result<OpenFile> {
         let files = Place::new(&options.path).files()?;
         if files.main != main {
-            return Err(Error::storage(
-                "the database file was replaced while it was opened",
-            ));
+            return Err(replaced());
         }
         conn.used.guard_shm();
         Ok(OpenFile {
@@ -400,6 +403,18 @@ impl OpenFile {
             known: RefCell::default(),
             _connected: Connected::new(files),
         })
+    }
+
+    /// Refuses a file that was opened for `wanted` and is another or has another log.
+    pub(super) fn check_is_of(&self, wanted: Files) -> Result<()> {
+        let is_other = |wanted: Option<_>, opened| wanted.is_some() && wanted != opened;
+        if self.files.main != wanted.main
+            || is_other(wanted.wal, self.files.wal)
+            || is_other(wanted.shm, self.files.shm)
+        {
+            return Err(replaced());
+        }
+        Ok(())
     }
 
     /// Moves all of the log into the database, as far as its readers allow.
@@ -626,6 +641,10 @@ fn uri(path: &Path, alone: &Alone) -> OsString {
     }
     uri.extend(format!("?mode=ro&{how}").bytes());
     OsString::from_vec(uri)
+}
+
+fn replaced() -> Error {
+    Error::storage("the database file was replaced while it was opened")
 }
 
 fn missing() -> Error {

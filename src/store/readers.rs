@@ -122,6 +122,14 @@ impl Readers {
             if pool.closed {
                 return Err(Error::closed());
             }
+            // The log is cleared away by who writes. A connection is kept meanwhile,
+            // so that no other log gets the number of this one.
+            let is_of_another = |file: &OpenFile| at_path.has_log_of_another(file.files);
+            if self.options.read_only && pool.idle.iter().any(is_of_another) {
+                return Err(Error::storage(
+                    "the database file was replaced, and the log of the one before is still beside it",
+                ));
+            }
             // A connection to a file that is no longer at the path reads the past.
             pool.idle
                 .retain(|file| file.files == at_path && file.is_valid(&self.options.path));
@@ -148,7 +156,12 @@ impl Readers {
             at_path,
             file: None,
         };
-        lent.file = Some(open::reader(&self.options, false)?);
+        let file = open::reader(&self.options, false)?;
+        if !self.options.read_only {
+            // Who only reads may meet a database whose last writer leaves just now.
+            file.check_is_of(at_path)?;
+        }
+        lent.file = Some(file);
         Ok(lent)
     }
 
