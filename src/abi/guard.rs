@@ -47,7 +47,7 @@ pub(super) unsafe fn verb<Q: DeserializeOwned, A: Serialize>(
     handle: *mut aware_t,
     request_json: *const c_char,
     reply_json: *mut *mut c_char,
-    carry_out: impl FnOnce(&Awareness, Q) -> Result<A>,
+    carry_out: impl Fn(&Awareness, Q) -> Result<A>,
 ) -> i32 {
     // SAFETY: as promised by the caller.
     unsafe { verb_of(handle, request_json, reply_json, REQUEST_BYTES, carry_out) }
@@ -62,7 +62,7 @@ pub(super) unsafe fn verb_of<Q: DeserializeOwned, A: Serialize>(
     request_json: *const c_char,
     reply_json: *mut *mut c_char,
     most: usize,
-    carry_out: impl FnOnce(&Awareness, Q) -> Result<A>,
+    carry_out: impl Fn(&Awareness, Q) -> Result<A>,
 ) -> i32 {
     // SAFETY: as promised by the caller.
     unsafe {
@@ -82,11 +82,11 @@ pub(super) unsafe fn verb_to_text<Q: DeserializeOwned>(
     handle: *mut aware_t,
     request_json: *const c_char,
     reply_json: *mut *mut c_char,
-    carry_out: impl FnOnce(&Awareness, Q, &mut Vec<u8>) -> Result<()>,
+    carry_out: impl Fn(&Awareness, Q, &mut Vec<u8>) -> Result<()>,
 ) -> i32 {
     // SAFETY: as promised by the caller.
     unsafe {
-        answer_by(reply_json, |out| {
+        answer_by(reply_json, &mut |out| {
             let aware = registry::get(handle)?;
             let request = contract::parse(read(request_json, "request", REQUEST_BYTES)?)?;
             carry_out(&aware, request, out)
@@ -100,11 +100,11 @@ pub(super) unsafe fn verb_to_text<Q: DeserializeOwned>(
 /// `reply` is NULL or room for a pointer.
 pub(super) unsafe fn answer<A: Serialize>(
     reply: *mut *mut c_char,
-    call: impl FnOnce() -> Result<A>,
+    mut call: impl FnMut() -> Result<A>,
 ) -> i32 {
     // SAFETY: as promised by the caller.
     unsafe {
-        answer_by(reply, |out| {
+        answer_by(reply, &mut |out| {
             let value = call()?;
             serde_json::to_writer(out, &value)
                 .map_err(|_| Error::new(Code::Internal, "the reply cannot be written as JSON"))
@@ -118,7 +118,7 @@ pub(super) unsafe fn answer<A: Serialize>(
 /// `reply` is NULL or room for a pointer.
 unsafe fn answer_by(
     reply: *mut *mut c_char,
-    write: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    write: &mut dyn FnMut(&mut Vec<u8>) -> Result<()>,
 ) -> i32 {
     // Kept between calls, so that a reply is one allocation of its own size.
     // What a thread that is ending keeps, nobody frees.

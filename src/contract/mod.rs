@@ -10,6 +10,7 @@ mod error;
 mod event;
 mod inspect;
 mod parse;
+mod place;
 mod read;
 pub(crate) mod text;
 mod tools;

@@ -6,14 +6,14 @@ use std::marker::PhantomData;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, MapAccess, Unexpected, Visitor};
 
+use super::place::path_to;
 use super::{Error, Result};
 
 /// The largest number of the contract, 2^53 − 1: every host's JSON can hold it exactly.
 pub const MAX_NUMBER: i64 = (1 << 53) - 1;
 
 /// Reads `text` as one request. Errors are `invalid_argument` with the field's
-/// path; the path is worked out on a second reading, so that good requests do
-/// not pay for it.
+/// path.
 pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T> {
     // Serde would read an array as an object's fields in their order.
     if !text.trim_start().starts_with('{') {
@@ -22,51 +22,53 @@ pub fn parse<T: DeserializeOwned>(text: &str) -> Result<T> {
             "the request is not a JSON object",
         ));
     }
-    serde_json::from_str(text).or_else(|_| parse_with_path(text))
+    serde_json::from_str(text).map_err(|problem| explain(text, &problem))
 }
 
-fn parse_with_path<T: DeserializeOwned>(text: &str) -> Result<T> {
-    let mut json = serde_json::Deserializer::from_str(text);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|problem| {
-        let path = problem.path().to_string();
-        // serde_json ends its messages with a place in the text, which says
-        // nothing to who builds the request from an object.
-        let inner = problem.into_inner().to_string();
-        let message = inner.split(" at line ").next().unwrap_or(&inner).to_owned();
-        // A missing, unknown or repeated field is named in the message only.
-        let own = ["missing field `", "unknown field `", "duplicate field `"]
-            .iter()
-            .find_map(|lead| message.strip_prefix(lead))
-            .and_then(|rest| rest.split('`').next());
-        let outer = (path != ".").then_some(path);
-        let field = match (outer, own) {
-            // The path of an unknown field already ends with it.
-            (Some(outer), Some(own)) if last_part(&outer) == own => Some(outer),
-            (Some(outer), Some(own)) => Some(format!("{outer}.{own}")),
-            (Some(outer), None) => Some(outer),
-            (None, own) => own.map(str::to_owned),
-        };
-        Error {
-            field,
-            ..Error::new(super::Code::InvalidArgument, message)
-        }
-    })?;
-    json.end().map_err(|_| {
-        Error::new(
+fn explain(text: &str, problem: &serde_json::Error) -> Error {
+    // serde_json ends its messages with a place in the text, which says
+    // nothing to who builds the request from an object.
+    let told = problem.to_string();
+    let message = told.split(" at line ").next().unwrap_or(&told);
+    if message == "trailing characters" {
+        return Error::new(
             super::Code::InvalidArgument,
             "the request holds more than one JSON value",
-        )
-    })?;
-    Ok(value)
+        );
+    }
+    // A missing, unknown or repeated field is named in the message only.
+    let own = ["missing field `", "unknown field `", "duplicate field `"]
+        .iter()
+        .find_map(|lead| message.strip_prefix(lead))
+        .and_then(|rest| rest.split('`').next());
+    let mut stop = offset_of(text, problem);
+    if message == "expected value" {
+        // Told with the byte that was looked at counted in.
+        stop = stop.saturating_sub(1);
+    }
+    let path = path_to(text, stop, own.is_some());
+    let field = match own {
+        Some(own) if path.is_empty() => own.to_owned(),
+        Some(own) => format!("{path}.{own}"),
+        None => path,
+    };
+    Error {
+        field: Some(field).filter(|field| !field.is_empty()),
+        ..Error::new(super::Code::InvalidArgument, message)
+    }
 }
 
-fn last_part(path: &str) -> &str {
-    path.rsplit('.').next().unwrap_or(path)
+/// How many bytes of `text` were read when the problem was met.
+fn offset_of(text: &str, problem: &serde_json::Error) -> usize {
+    let lines = text
+        .split_inclusive('\n')
+        .take(problem.line().saturating_sub(1));
+    lines.map(str::len).sum::<usize>() + problem.column()
 }
 
 /// For `#[serde(deserialize_with)]`: a whole number from 0 to [`MAX_NUMBER`].
 pub(super) fn whole<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<u64, D::Error> {
-    from.deserialize_any(Whole { least: 0 }).map(|n| n as u64)
+    from.deserialize_i64(Whole { least: 0 }).map(|n| n as u64)
 }
 
 /// As [`whole`]; absent and `null` are `None`.
@@ -140,7 +142,7 @@ struct Signed(i64);
 
 impl<'de> Deserialize<'de> for Signed {
     fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<Signed, D::Error> {
-        from.deserialize_any(Whole { least: -MAX_NUMBER })
+        from.deserialize_i64(Whole { least: -MAX_NUMBER })
             .map(Signed)
     }
 }
@@ -183,7 +185,11 @@ impl Visitor<'_> for Whole {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ChangesSince, Code, Config, RecordRequest, SessionsRequest, StateVersions};
+    use super::super::{
+        AckNotices, ChangesSince, Code, Config, RecordRequest, SessionsRequest, StateVersions,
+    };
+    use serde_json::Value;
+
     use super::*;
 
     fn fault<T: DeserializeOwned + fmt::Debug>(text: &str) -> (Option<String>, String) {
@@ -228,6 +234,143 @@ mod tests {
         assert_eq!(field.as_deref(), Some("events[0].actorType"));
         let (field, _) = fault::<RecordRequest>(r#"{"events":[{"tpyo":1}]}"#);
         assert_eq!(field.as_deref(), Some("events[0].tpyo"));
+    }
+
+    /// The field by a crate that follows the path while it reads.
+    fn followed<T: DeserializeOwned>(text: &str) -> Option<String> {
+        let mut json = serde_json::Deserializer::from_str(text);
+        let problem = serde_path_to_error::deserialize::<_, T>(&mut json).err()?;
+        let path = problem.path().to_string();
+        let message = problem.into_inner().to_string();
+        let own = ["missing", "unknown", "duplicate"]
+            .iter()
+            .find_map(|what| message.strip_prefix(&format!("{what} field `")))
+            .and_then(|rest| rest.split('`').next());
+        match own {
+            None => Some(path),
+            Some(own) if path == "." || path == own => Some(own.to_owned()),
+            Some(own) if path.ends_with(&format!(".{own}")) => Some(path),
+            Some(own) => Some(format!("{path}.{own}")),
+        }
+    }
+
+    /// Puts something wrong in each place of a good request, and compares the fields
+    /// that are named; how many requests were refused.
+    fn name_the_same<T: DeserializeOwned + fmt::Debug>(good: &str) -> usize {
+        parse::<T>(good).unwrap();
+        let good: Value = serde_json::from_str(good).unwrap();
+        let mut wrong = Vec::new();
+        spoil(&good, &wrong_in, &mut |text| wrong.push(text));
+        // What is no object has no fields.
+        wrong.retain(|text| text.starts_with('{'));
+        let mut refused = 0;
+        for text in wrong {
+            for text in [
+                text.clone(),
+                text.replace(',', " ,\r\n\t").replace(':', " : "),
+            ] {
+                let field = parse::<T>(&text)
+                    .err()
+                    .map(|error| error.field.unwrap_or(".".to_owned()));
+                assert_eq!(field, followed::<T>(&text), "{text}");
+                refused += usize::from(field.is_some());
+            }
+        }
+        refused
+    }
+
+    fn wrong_in(value: &Value) -> Vec<String> {
+        let mut wrong: Vec<String> = [
+            "null",
+            "true",
+            "-1",
+            "1.5",
+            "1e300",
+            "9007199254740992",
+            r#""""#,
+            r#""a\"],}b""#,
+            "[]",
+            "{}",
+            "[[]]",
+            r#"[{"a":[1]}]"#,
+            r#"{"a\u0062":[{"x":"}"}]}"#,
+        ]
+        .map(str::to_owned)
+        .into();
+        if let Value::Object(fields) = value {
+            let text = value.to_string();
+            let more = |field: &str| match fields.is_empty() {
+                true => format!("{{{field}}}"),
+                false => text.replacen('{', &format!("{{{field},"), 1),
+            };
+            wrong.push(more(r#""b\u00e9":{"x":[1]}"#));
+            for (name, value) in fields {
+                let mut without = fields.clone();
+                without.remove(name);
+                wrong.push(Value::Object(without).to_string());
+                wrong.push(more(&format!("{}:{value}", Value::from(name.as_str()))));
+            }
+        }
+        wrong
+    }
+
+    /// Hands on the text of `value` with each part of it in turn given to `by`.
+    fn spoil(value: &Value, by: &dyn Fn(&Value) -> Vec<String>, to: &mut dyn FnMut(String)) {
+        by(value).into_iter().for_each(&mut *to);
+        match value {
+            Value::Array(items) => {
+                for (at, item) in items.iter().enumerate() {
+                    spoil(item, by, &mut |text| {
+                        let mut parts: Vec<_> = items.iter().map(Value::to_string).collect();
+                        parts[at] = text;
+                        to(format!("[{}]", parts.join(",")));
+                    });
+                }
+            }
+            Value::Object(fields) => {
+                for name in fields.keys() {
+                    spoil(&fields[name], by, &mut |text| {
+                        let parts = fields.iter().map(|(other, value)| {
+                            let value = if other == name {
+                                text.clone()
+                            } else {
+                                value.to_string()
+                            };
+                            format!("{}:{value}", Value::from(other.as_str()))
+                        });
+                        to(format!("{{{}}}", parts.collect::<Vec<_>>().join(",")));
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_field_that_following_the_path_names() {
+        let event = r#"{"sessionKey":"agent:main:a","kind":"compacted","actorType":"human","actorId":"b",
+            "occurredAt":-3,"dedupeKey":"d","payload":{"goalId":"g"}}"#;
+        let one = name_the_same::<RecordRequest>(event);
+        let refused = [
+            one,
+            name_the_same::<RecordRequest>(&format!(
+                r#"{{"events":[{event},{event}],"wait":false}}"#
+            )),
+            name_the_same::<ChangesSince>(r#"{"sessionKey":"a","changesSince":1,"limit":2}"#),
+            name_the_same::<StateVersions>(
+                r#"{"sessions":[{"sessionKey":"a"},{"sessionKey":"b"}]}"#,
+            ),
+            name_the_same::<SessionsRequest>(
+                r#"{"after":{"sessionKey":"a","agentId":"b"},"limit":3}"#,
+            ),
+            name_the_same::<AckNotices>(
+                r#"{"watcherSessionKey":"a","notices":[{"targetSessionKey":"b","notified":1}]}"#,
+            ),
+            name_the_same::<Config>(
+                r#"{"database":"a","retention":{"maxEvents":1,"maxAgeMs":2},"monitor":{"roots":{"claude":"/a"},"intervalMs":3}}"#,
+            ),
+        ];
+        assert!(refused.iter().all(|refused| *refused > 50), "{refused:?}");
     }
 
     #[test]
