@@ -1,16 +1,83 @@
 //! The few things only the operating system can do, each a safe function.
 #![allow(unsafe_code)]
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
 
 use once_cell::sync::OnceCell;
-use rusqlite::{Connection, ffi};
+use rusqlite::{Connection, Statement, ffi};
+use self_cell::self_cell;
+
+/// The statements of a connection that are used again and again, each by its text.
+#[derive(Default)]
+struct Statements<'a>(RefCell<Vec<(&'static str, Statement<'a>)>>);
+
+self_cell!(
+    struct ConnectionCell {
+        owner: Connection,
+        #[not_covariant]
+        dependent: Statements,
+    }
+);
+
+/// A connection with statements that stay prepared as long as it is open.
+/// [`Connection::prepare_cached`] costs a tenth of a short transaction.
+pub(crate) struct Kept(ConnectionCell);
+
+// SAFETY: a connection may go to another thread, and its statements may with it:
+// SQLite wants that no two threads use them at once, and has no ties to a thread.
+// They are in one cell that nothing leads out of, and which is not `Sync`.
+unsafe impl Send for Kept {}
+
+impl Kept {
+    pub(crate) fn new(conn: Connection) -> Kept {
+        Kept(ConnectionCell::new(conn, |_| Statements::default()))
+    }
+
+    /// Uses the statement of this text, which comes back as it was prepared. It
+    /// must not use another one meanwhile, of this text or not.
+    pub(crate) fn with<T>(
+        &self,
+        sql: &'static str,
+        work: impl FnOnce(&mut Statement<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
+        self.0.with_dependent(|conn, Statements(kept)| {
+            let Ok(mut kept) = kept.try_borrow_mut() else {
+                return work(&mut conn.prepare(sql)?);
+            };
+            let is_it = |(other, _): &(&str, _)| std::ptr::eq(*other, sql);
+            let at = match kept.iter().position(is_it) {
+                Some(at) => at,
+                None => {
+                    kept.push((sql, conn.prepare(sql)?));
+                    kept.len() - 1
+                }
+            };
+            let (_, statement) = &mut kept[at];
+            let done = work(statement);
+            statement.clear_bindings();
+            done
+        })
+    }
+
+    pub(crate) fn into_connection(self) -> Connection {
+        self.0.into_owner()
+    }
+}
+
+impl Deref for Kept {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.0.borrow_owner()
+    }
+}
 
 /// Runs `start` with all signals blocked on this thread, so that threads made
 /// by it inherit the mask and the host's handlers never run on them.

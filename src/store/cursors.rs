@@ -306,10 +306,10 @@ pub(crate) fn update(tx: &Tx<'_>, row: &CursorRow) -> Result<()> {
 /// another change under an open notice.
 pub(crate) fn update_material(tx: &Tx<'_>, id: i64, material: u64) -> Result<()> {
     tx.conn
-        .prepare_cached(
+        .with(
             "UPDATE session_watch_cursors SET material = ?2, touched_at = ?3 WHERE id = ?1",
+            |update| update.execute(params![id, material as i64, tx.now]),
         )
-        .and_then(|mut update| update.execute(params![id, material as i64, tx.now]))
         .map_err(fault)?;
     Ok(())
 }

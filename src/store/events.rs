@@ -36,29 +36,31 @@ pub(crate) struct Head {
 
 /// Appends an event and moves its session's head; answers its sequence.
 pub(crate) fn append(tx: &Tx<'_>, row: &NewRow<'_>) -> Result<u64> {
-    tx.append(
-        "INSERT INTO session_state_events
+    let values = params![
+        row.session.key,
+        row.session.agent,
+        row.session_id,
+        row.kind.as_str(),
+        row.actor_type.as_str(),
+        row.actor_id,
+        row.run_id,
+        row.occurred_at,
+        tx.now,
+        row.summary,
+        row.payload_json,
+        row.public_json,
+        row.dedupe_key,
+    ];
+    tx.conn
+        .with(
+            "INSERT INTO session_state_events
            (session_key, agent_id, session_id, kind, actor_type, actor_id, run_id, occurred_at,
             recorded_at, summary, payload_json, public_json, dedupe_key)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
-        params![
-            row.session.key,
-            row.session.agent,
-            row.session_id,
-            row.kind.as_str(),
-            row.actor_type.as_str(),
-            row.actor_id,
-            row.run_id,
-            row.occurred_at,
-            tx.now,
-            row.summary,
-            row.payload_json,
-            row.public_json,
-            row.dedupe_key,
-        ],
-    )
-    .map_err(fault)
-    .map_err(|error| exhausted(tx.conn).unwrap_or(error))?;
+            |append| append.execute(values),
+        )
+        .map_err(fault)
+        .map_err(|error| exhausted(tx.conn).unwrap_or(error))?;
     let sequence = tx.conn.last_insert_rowid();
     if !(1..=MAX_NUMBER).contains(&sequence) {
         return Err(Error::damaged("the sequences of the log do not rise"));

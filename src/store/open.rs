@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use super::{Options, readers, schema};
 use crate::contract::{Code, Durability, Error, Result};
 use crate::sharing::Use;
 use crate::sync::{ProcessMutex, lock_process, try_lock_process};
-use crate::sys::{self, PerProcess};
+use crate::sys::{self, Kept, PerProcess};
 
 /// No value is longer than what one request may hold; a longer one is damage
 /// and not to be read into memory.
@@ -335,7 +335,7 @@ impl Drop for InUse {
 
 /// A connection, and what it needs until it is closed.
 pub(super) struct Held {
-    conn: Connection,
+    conn: Kept,
     /// What the files were when they were opened without locks.
     alone: Option<Alone>,
     // Dropped after the connection.
@@ -350,16 +350,10 @@ impl Held {
 }
 
 impl Deref for Held {
-    type Target = Connection;
+    type Target = Kept;
 
-    fn deref(&self) -> &Connection {
+    fn deref(&self) -> &Kept {
         &self.conn
-    }
-}
-
-impl DerefMut for Held {
-    fn deref_mut(&mut self) -> &mut Connection {
-        &mut self.conn
     }
 }
 
@@ -370,7 +364,8 @@ impl Drop for Held {
         if self.has_left_log()
             && let Ok(none) = Connection::open_in_memory()
         {
-            self.used.park(std::mem::replace(&mut self.conn, none));
+            let conn = std::mem::replace(&mut self.conn, Kept::new(none));
+            self.used.park(conn.into_connection());
         }
     }
 }
@@ -498,26 +493,28 @@ pub(super) fn writer(options: &Options) -> Result<OpenFile> {
         make(options)?;
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let (mut conn, main) = open(options, flags, 2_000, None)?;
+    let (mut moves, mut checkpoints) = (None, None);
+    let take_over = |conn: &mut Connection| {
+        match options.durability {
+            Durability::Process => checkpoints = Some(Checkpoints::take_over(conn)?),
+            Durability::Power => moves = Some(Moves::take_over(conn)?),
+        }
+        Ok(())
+    };
+    let (conn, main) = open(options, flags, 2_000, None, take_over)?;
     let synchronous = match options.durability {
         Durability::Process => "NORMAL",
         Durability::Power => "FULL",
     };
-    schema::migrate(&mut conn, options.clock.now_ms(), options.busy_timeout)
+    schema::migrate(&conn, options.clock.now_ms(), options.busy_timeout)
         .and_then(|()| {
             conn.pragma_update(None, "synchronous", synchronous)
                 .map_err(fault)
         })
         .map_err(|error| explain(error, Some(&conn), &options.path))?;
-    let (mut moves, mut checkpoints) = (None, None);
-    match options.durability {
-        Durability::Process => checkpoints = Some(Checkpoints::take_over(&mut conn)?),
-        Durability::Power => {
-            let taken_over = Moves::take_over(&mut conn)?;
-            settle(&conn, &taken_over, &options.path)
-                .map_err(|error| explain(error, Some(&conn), &options.path))?;
-            moves = Some(taken_over);
-        }
+    if let Some(moves) = &moves {
+        settle(&conn, moves, &options.path)
+            .map_err(|error| explain(error, Some(&conn), &options.path))?;
     }
     let file = OpenFile {
         moves,
@@ -551,7 +548,7 @@ pub(super) fn reader(options: &Options, checkpoints: bool) -> Result<OpenFile> {
         None => access,
     };
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let (conn, main) = open(options, flags, 512, alone)?;
+    let (conn, main) = open(options, flags, 512, alone, |_| Ok(()))?;
     schema::accept(&conn).map_err(|error| explain(error, Some(&conn), &options.path))?;
     OpenFile::new(conn, options, main)
 }
@@ -561,6 +558,7 @@ fn open(
     flags: OpenFlags,
     cache_kib: i64,
     alone: Option<Alone>,
+    mut begin: impl FnMut(&mut Connection) -> Result<()>,
 ) -> Result<(Held, Identity)> {
     let path = &options.path;
     let (place, deadline) = (Place::new(path), Instant::now() + options.busy_timeout);
@@ -577,13 +575,14 @@ fn open(
             return Err(missing());
         };
         let used = Use::begin(path, (before.device, before.inode));
-        let conn = match &alone {
+        let mut conn = match &alone {
             None => Connection::open_with_flags(path, flags),
             Some(alone) => Connection::open_with_flags(uri(path, alone), flags),
         }
         .map_err(|error| explain(fault(error), None, path))?;
+        begin(&mut conn)?;
         let conn = Held {
-            conn,
+            conn: Kept::new(conn),
             alone: alone.clone(),
             used,
         };

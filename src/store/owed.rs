@@ -7,10 +7,10 @@ use std::cell::RefCell;
 use rusqlite::params;
 
 use super::cursors::{self, Told};
-use super::values::only;
 use super::{Tx, fault};
 use crate::contract::{Error, Kind, Result};
 use crate::key::Session;
+use crate::sys::Kept;
 
 #[derive(Default)]
 pub(super) struct Owed {
@@ -41,7 +41,7 @@ pub(crate) enum Whom {
 
 impl Owed {
     /// Begins with what the transaction before knew, as long as it still holds.
-    pub(super) fn begin(conn: &rusqlite::Connection, known: Option<Known>) -> Result<Owed> {
+    pub(super) fn begin(conn: &Kept, known: Option<Known>) -> Result<Owed> {
         let known = match known {
             Some(known) if known.version == data_version(conn)? => Some(known),
             _ => None,
@@ -64,8 +64,11 @@ impl Owed {
     }
 }
 
-fn data_version(conn: &rusqlite::Connection) -> Result<i64> {
-    only(conn, "PRAGMA data_version", [], |row| row.any(0))
+fn data_version(conn: &Kept) -> Result<i64> {
+    conn.with("PRAGMA data_version", |ask| {
+        ask.query_row([], |row| row.get(0))
+    })
+    .map_err(fault)
 }
 
 /// Writes all that is owed.
@@ -94,12 +97,12 @@ fn settle_head(tx: &Tx<'_>) -> Result<()> {
     };
     let moved = tx
         .conn
-        .prepare_cached(
+        .with(
             "INSERT INTO session_state_heads(agent_id, session_key, last_sequence) VALUES (?1, ?2, ?3)
              ON CONFLICT DO UPDATE SET last_sequence = excluded.last_sequence
              WHERE excluded.last_sequence > last_sequence",
+            |upsert| upsert.execute(params![session.agent, session.key, sequence as i64]),
         )
-        .and_then(|mut upsert| upsert.execute(params![session.agent, session.key, sequence as i64]))
         .map_err(fault)?;
     if moved == 0 {
         return Err(Error::damaged("the sequences of the log do not rise"));

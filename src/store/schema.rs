@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::fault;
 use super::values::{first, only};
@@ -120,7 +120,7 @@ fn refuse_newer(major: u32, minor: u32) -> Result<()> {
 /// Makes the tables or brings them up to date, in one transaction. A database
 /// of a newer major version is `unsupported` and left untouched. `now` is the
 /// time to note, `patience` how long to wait for others.
-pub(super) fn migrate(conn: &mut Connection, now: i64, patience: Duration) -> Result<()> {
+pub(super) fn migrate(conn: &Connection, now: i64, patience: Duration) -> Result<()> {
     if let Found::Ours { major, minor } = examine(conn)? {
         refuse_newer(major, minor)?;
     }
@@ -132,9 +132,7 @@ pub(super) fn migrate(conn: &mut Connection, now: i64, patience: Duration) -> Re
             "the file system does not offer SQLite's write-ahead log (journal mode stays {mode})"
         )));
     }
-    let tx = conn
-        .transaction_with_behavior(TransactionBehavior::Immediate)
-        .map_err(fault)?;
+    let tx = Transaction::new_unchecked(conn, TransactionBehavior::Immediate).map_err(fault)?;
     // Another process may have got here first.
     let has = match examine(&tx)? {
         Found::Empty => (0, 0),
@@ -195,7 +193,7 @@ mod tests {
     #[test]
     fn a_database_of_an_older_minor_is_brought_up_to_date_and_older_code_still_writes_to_it() {
         let folder = tempfile::tempdir().unwrap();
-        let mut conn = Connection::open(folder.path().join("a.db")).unwrap();
+        let conn = Connection::open(folder.path().join("a.db")).unwrap();
         for step in &MIGRATIONS[..2] {
             conn.execute_batch(step.sql).unwrap();
             let noted = "INSERT INTO session_aware_schema VALUES (?1, ?2, 0)";
@@ -211,7 +209,7 @@ mod tests {
             conn.execute(handle, []).unwrap();
         };
         write_as_older_code(&conn, "before");
-        migrate(&mut conn, 7, Duration::from_secs(1)).unwrap();
+        migrate(&conn, 7, Duration::from_secs(1)).unwrap();
         write_as_older_code(&conn, "after");
         assert_eq!(version(&conn).unwrap(), "1.3");
         let unknown = "SELECT (SELECT count(*) FROM session_aware_runs WHERE set_at = 0)
@@ -219,6 +217,6 @@ mod tests {
         let count: i64 = conn.query_row(unknown, [], |row| row.get(0)).unwrap();
         assert_eq!(count, 4);
         // What is up to date stays as it is.
-        migrate(&mut conn, 8, Duration::from_secs(1)).unwrap();
+        migrate(&conn, 8, Duration::from_secs(1)).unwrap();
     }
 }

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use rusqlite::{CachedStatement, Connection, Params};
+use rusqlite::Connection;
 
 use super::alive::Turn;
 use super::checkpoints::Checkpoints;
@@ -23,7 +23,7 @@ use super::steps::Step;
 use super::{OnCommit, OnOpen, Options, Steps, lock};
 use crate::contract::{Cause, Code, Error, Result};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, thread, try_lock, wait};
-use crate::sys;
+use crate::sys::{self, Kept};
 
 /// How many events may wait for the background writer.
 pub(crate) const QUEUE_EVENTS: usize = 8_192;
@@ -34,30 +34,17 @@ const GROUP: usize = 256;
 /// A write transaction.
 pub(crate) struct Tx<'a> {
     /// For the statements of this room.
-    pub(super) conn: &'a Connection,
+    pub(super) conn: &'a Kept,
     /// The time of the transaction, ms since the epoch.
     pub(crate) now: i64,
     pub(super) raised: RefCell<Vec<Raised>>,
     /// Whether a wake was raised that other handles are to hear of.
     pub(super) heard: Cell<bool>,
     pub(super) owed: Owed,
-    /// The statement that appends an event, which a batch has carried out often.
-    append: RefCell<Option<CachedStatement<'a>>>,
     checkpoints: Option<&'a Checkpoints>,
 }
 
 impl Tx<'_> {
-    /// Carries out the statement that appends an event, always the same one.
-    pub(super) fn append(&self, sql: &str, values: impl Params) -> rusqlite::Result<usize> {
-        let mut append = self.append.borrow_mut();
-        match append.as_mut() {
-            Some(append) => append.execute(values),
-            None => append
-                .insert(self.conn.prepare_cached(sql)?)
-                .execute(values),
-        }
-    }
-
     /// Leaves the write-ahead log as it is after this transaction, for who
     /// checkpoints on a connection of their own, where nobody waits for it.
     pub(crate) fn leave_log(&self) {
@@ -519,8 +506,9 @@ impl Writer {
         self.health.note(Some(at_path), turned)?;
         slot.file()?
             .conn
-            .prepare_cached("PRAGMA data_version")
-            .and_then(|mut ask| ask.query_row([], |row| row.get(0)))
+            .with("PRAGMA data_version", |ask| {
+                ask.query_row([], |row| row.get(0))
+            })
             .map(Some)
             .map_err(fault)
     }
@@ -817,7 +805,7 @@ fn in_transaction<T, G>(
     before_commit: impl FnOnce() -> Result<G>,
     work: impl FnOnce(&Tx<'_>) -> Result<T>,
 ) -> Result<(T, (Vec<Raised>, bool))> {
-    let conn = &open.conn;
+    let conn: &Kept = &open.conn;
     // Kept only by a transaction that ends well.
     let known = open.known.take();
     options.steps.reach(Step::Begin);
@@ -828,7 +816,6 @@ fn in_transaction<T, G>(
         raised: RefCell::default(),
         heard: Cell::new(false),
         owed: Owed::default(),
-        append: RefCell::default(),
         checkpoints: open.checkpoints.as_deref(),
     };
     options.steps.reach(Step::Begun);
@@ -866,9 +853,8 @@ fn in_savepoint(tx: &Tx<'_>, work: impl FnOnce(&Tx<'_>) -> Result<()>) -> Result
     Ok(outcome)
 }
 
-fn run(conn: &Connection, sql: &str) -> Result<()> {
-    conn.prepare_cached(sql)
-        .and_then(|mut statement| statement.execute([]))
+fn run(conn: &Kept, sql: &'static str) -> Result<()> {
+    conn.with(sql, |statement| statement.execute([]))
         .map(|_| ())
         .map_err(fault)
 }
