@@ -191,7 +191,7 @@ pub(crate) fn woken_after(conn: &Connection, number: u64) -> Result<Vec<CursorRo
     rows(
         conn,
         &format!(
-            "SELECT {CURSOR} FROM session_watch_cursors WHERE wake > max(?1, 0) ORDER BY wake"
+            "SELECT {CURSOR} FROM session_watch_cursors WHERE wake > 0 AND wake > ?1 ORDER BY wake"
         ),
         [number as i64],
         cursor,

@@ -304,7 +304,11 @@ fn retry_busy<T>(
 mod tests {
     use std::fs;
 
+    use super::events::NewRow;
+    use super::values::scans;
     use super::*;
+    use crate::contract::{ActorType, Kind, KindSet, Provenance};
+    use crate::key::Session;
     use crate::store::alive::beside_path;
 
     fn open(options: &Options) -> Store {
@@ -363,6 +367,79 @@ mod tests {
             let moved = Connection::open(folder.path().join("moved")).unwrap();
             assert!(has_rows(&moved).unwrap(), "{name}: the log was lost");
         }
+    }
+
+    #[test]
+    fn what_is_asked_at_each_event_drain_or_wake_reads_no_whole_table() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&Options::of_test(folder.path()));
+        let session = |n: u64| Session {
+            key: format!("agent:main:s-{n}"),
+            agent: "main".to_owned(),
+        };
+        let fill = move |tx: &Tx<'_>| {
+            for n in 1..=200 {
+                let target = session(n);
+                let row = NewRow {
+                    session: &target,
+                    session_id: None,
+                    kind: Kind::GoalChanged,
+                    actor_type: ActorType::Human,
+                    actor_id: None,
+                    run_id: None,
+                    occurred_at: 1,
+                    summary: "",
+                    payload_json: None,
+                    public_json: None,
+                    dedupe_key: Some(&target.key),
+                };
+                let sequence = events::append(tx, &row)?;
+                let cursor = cursors::Cursor {
+                    last_seen: 0,
+                    notified: sequence,
+                    material: sequence,
+                    provenance: Provenance::Explicit,
+                    kinds: KindSet::NOTIFYING,
+                };
+                for watcher in [format!("agent:main:w-{n}"), "agent:main:all".to_owned()] {
+                    let wake = offers::raise(tx, &watcher, &target)?;
+                    cursors::insert(tx, &watcher, &target, &cursor, 1, wake)?;
+                }
+            }
+            Ok(())
+        };
+        store.write(fill).unwrap();
+        let asked = store.write(move |tx| {
+            let (target, conn) = (&session(100), tx.conn()?);
+            let told = cursors::Told {
+                target,
+                kind: Kind::GoalChanged,
+                but: None,
+            };
+            scans::take();
+            let rows = [
+                cursors::of_target(conn, target)?.len(),
+                cursors::pending_of(conn, "agent:main:all", 9)?.len(),
+                cursors::woken_after(conn, 0)?.len(),
+                cursors::woken_after(conn, 398)?.len(),
+                cursors::some_told(conn, &told, 9)?.len(),
+                cursors::without_notice(conn, &told)?.len(),
+                usize::from(cursors::of_pair(conn, "agent:main:all", target)?.is_some()),
+                usize::from(cursors::any_of_target(conn, target)?),
+                usize::from(cursors::is_open(conn, 100)?),
+                usize::from(events::of_dedupe_key(tx, &target.key)?.is_some()),
+                usize::from(events::of_sequence(conn, 100)?.is_some()),
+                events::head(conn, target)?.last as usize,
+                offers::last_wake(conn)? as usize,
+                usize::from(offers::was_offered(conn, 1, 1)?),
+                links::own_messages(conn, target)?.len(),
+                links::runs(conn, target)?.len(),
+            ];
+            Ok((rows, scans::take()))
+        });
+        let (rows, scans) = asked.unwrap();
+        assert_eq!(rows, [2, 9, 400, 2, 2, 0, 1, 1, 1, 1, 1, 100, 400, 0, 0, 0]);
+        assert!(scans.is_empty(), "{scans:#?}");
     }
 
     #[test]

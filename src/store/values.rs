@@ -215,6 +215,31 @@ fn breaks_line(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
+/// Which queries of a thread read a whole table or sorted what they found.
+#[cfg(test)]
+pub(super) mod scans {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    use rusqlite::{Statement, StatementStatus};
+
+    thread_local! {
+        static FOUND: RefCell<BTreeSet<String>> = RefCell::default();
+    }
+
+    pub(super) fn note(sql: &str, done: &Statement<'_>) {
+        let scanned = done.reset_status(StatementStatus::FullscanStep);
+        let sorted = done.reset_status(StatementStatus::Sort);
+        if scanned > 0 || sorted > 0 {
+            FOUND.with_borrow_mut(|found| found.insert(sql.to_owned()));
+        }
+    }
+
+    pub(crate) fn take() -> BTreeSet<String> {
+        FOUND.take()
+    }
+}
+
 /// Every row of a query, in its order.
 pub(super) fn rows<T>(
     conn: &Connection,
@@ -228,6 +253,9 @@ pub(super) fn rows<T>(
     while let Some(row) = found.next().map_err(fault)? {
         all.push(of(&Values(row))?);
     }
+    drop(found);
+    #[cfg(test)]
+    scans::note(sql, &select);
     Ok(all)
 }
 
@@ -240,10 +268,14 @@ pub(super) fn first<T>(
 ) -> Result<Option<T>> {
     let mut select = conn.prepare_cached(sql).map_err(fault)?;
     let mut found = select.query(values).map_err(fault)?;
-    match found.next().map_err(fault)? {
-        Some(row) => of(&Values(row)).map(Some),
-        None => Ok(None),
-    }
+    let first = match found.next().map_err(fault)? {
+        Some(row) => Some(of(&Values(row))?),
+        None => None,
+    };
+    drop(found);
+    #[cfg(test)]
+    scans::note(sql, &select);
+    Ok(first)
 }
 
 /// The one row a query always has.

@@ -349,6 +349,7 @@ impl Wakes {
     }
 
     fn offer(&self, state: &mut State, wakes: Vec<Raised>) {
+        state.newest.reserve(wakes.len());
         for wake in wakes {
             if !self.wants(&wake.watcher) {
                 continue;
