@@ -215,31 +215,6 @@ fn breaks_line(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// Which queries of a thread read a whole table or sorted what they found.
-#[cfg(test)]
-pub(super) mod scans {
-    use std::cell::RefCell;
-    use std::collections::BTreeSet;
-
-    use rusqlite::{Statement, StatementStatus};
-
-    thread_local! {
-        static FOUND: RefCell<BTreeSet<String>> = RefCell::default();
-    }
-
-    pub(super) fn note(sql: &str, done: &Statement<'_>) {
-        let scanned = done.reset_status(StatementStatus::FullscanStep);
-        let sorted = done.reset_status(StatementStatus::Sort);
-        if scanned > 0 || sorted > 0 {
-            FOUND.with_borrow_mut(|found| found.insert(sql.to_owned()));
-        }
-    }
-
-    pub(crate) fn take() -> BTreeSet<String> {
-        FOUND.take()
-    }
-}
-
 /// Every row of a query, in its order.
 pub(super) fn rows<T>(
     conn: &Connection,
@@ -286,4 +261,29 @@ pub(super) fn only<T>(
     of: impl FnOnce(&Values<'_>) -> Result<T>,
 ) -> Result<T> {
     first(conn, sql, values, of)?.ok_or_else(|| Error::damaged("a row it always has is gone"))
+}
+
+/// Which queries of a thread read a whole table or sorted what they found.
+#[cfg(test)]
+pub(super) mod scans {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+
+    use rusqlite::{Statement, StatementStatus};
+
+    thread_local! {
+        static FOUND: RefCell<BTreeSet<String>> = RefCell::default();
+    }
+
+    pub(super) fn note(sql: &str, done: &Statement<'_>) {
+        let scanned = done.reset_status(StatementStatus::FullscanStep);
+        let sorted = done.reset_status(StatementStatus::Sort);
+        if scanned > 0 || sorted > 0 {
+            FOUND.with_borrow_mut(|found| found.insert(sql.to_owned()));
+        }
+    }
+
+    pub(crate) fn take() -> BTreeSet<String> {
+        FOUND.take()
+    }
 }
