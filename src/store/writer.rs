@@ -107,14 +107,34 @@ struct Queue {
     stopped: bool,
 }
 
-/// How long who leads waits for the threads of the last group, and how often it
-/// gives its processor away meanwhile.
-const GATHER: (Duration, usize) = if cfg!(all(test, feature = "models")) {
+/// How long a thread looks for what it waits for before it sleeps, and how often
+/// at most. It gives its processor away between two looks, which costs less: to
+/// wake a thread that sleeps takes both sides as long as a transaction takes.
+const PATIENCE: (Duration, usize) = if cfg!(all(test, feature = "models")) {
     // Without a clock, which no model has.
     (Duration::MAX, 2)
 } else {
-    (Duration::from_micros(100), 64)
+    (Duration::from_micros(200), 400)
 };
+
+/// Looks at what `lock` answers until it `is_there` or patience ends.
+fn look_out<'a, T>(
+    lock: impl Fn() -> MutexGuard<'a, T>,
+    mut now: MutexGuard<'a, T>,
+    is_there: impl Fn(&T) -> bool,
+) -> MutexGuard<'a, T> {
+    let (most, looks) = PATIENCE;
+    let begin = Instant::now();
+    for _ in 0..looks {
+        if is_there(&now) || begin.elapsed() >= most {
+            break;
+        }
+        drop(now);
+        thread::yield_now();
+        now = lock();
+    }
+    now
+}
 
 /// Something to do in a transaction, and what to do with the outcome after it.
 trait Task: Send {
@@ -213,7 +233,8 @@ impl<T> Ticket<T> {
 
     /// The outcome; `None` when this thread may lead.
     fn wait(&self) -> Option<Result<T>> {
-        let mut said = lock(&self.said);
+        let look = || lock(&self.said);
+        let mut said = look_out(look, look(), |said| !matches!(said, Said::Coming));
         loop {
             match std::mem::replace(&mut *said, Said::Coming) {
                 Said::Coming | Said::Waiting => {
@@ -386,19 +407,8 @@ impl Writer {
         if queue.tasks.len() >= expected {
             return queue;
         }
-        let (patience, turns) = GATHER;
-        let begin = Instant::now();
-        for _ in 0..turns {
-            drop(queue);
-            // Not asleep: a processor that sleeps takes as long as this to wake.
-            thread::yield_now();
-            queue = lock(&self.queue);
-            let enough = queue.tasks.len() >= expected || queue.stopped;
-            if enough || begin.elapsed() >= patience {
-                break;
-            }
-        }
-        queue
+        let enough = |queue: &Queue| queue.tasks.len() >= expected || queue.stopped;
+        look_out(|| lock(&self.queue), queue, enough)
     }
 
     /// Leaves `work` to the background writer; `false` when too many events wait already.
