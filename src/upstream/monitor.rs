@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 
 use super::pass::{self, Begun, Continuations, FilePass, Glance, Purpose, Step};
 use super::room::{CatalogStats, Room};
@@ -74,18 +74,27 @@ pub(super) struct Mailbox {
 
 impl Mailbox {
     pub(super) fn tell(&self, told: Told) {
-        match self.sender.try_send(told) {
-            // A full box is emptied soon, and the flag read then.
-            Err(TrySendError::Full(_)) => self.lose(),
-            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+        // A bounded channel would hold room for all of them from the start.
+        if self.sender.len() < HINTS {
+            self.send(told);
+        } else {
+            self.lose();
         }
+    }
+
+    fn send(&self, told: Told) {
+        // Nobody is there to hear it when the monitor has ended.
+        let _ = self.sender.send(told);
     }
 
     /// Has everything looked at.
     fn lose(&self) {
-        self.lost.store(true, Ordering::Relaxed);
-        // Full is awake.
-        let _ = self.sender.try_send(Told::Nothing);
+        // Seen by whoever takes what is in the box after this.
+        self.lost.swap(true, Ordering::SeqCst);
+        // A full box is emptied soon, and the flag read then.
+        if self.sender.is_empty() {
+            self.send(Told::Nothing);
+        }
     }
 }
 
@@ -227,7 +236,7 @@ impl Due {
 impl Monitor {
     /// A monitor of the catalog, which is told things from now on.
     pub(crate) fn new(room: Arc<Room>, catalog: Catalog, settings: Settings) -> Monitor {
-        let (sender, told) = bounded(HINTS);
+        let (sender, told) = unbounded();
         let mailbox = Mailbox {
             sender,
             lost: Arc::default(),
@@ -321,7 +330,7 @@ impl Monitor {
         while let Ok(told) = self.told.try_recv() {
             self.take(told);
         }
-        if self.mailbox.lost.swap(false, Ordering::Relaxed) {
+        if self.mailbox.lost.swap(false, Ordering::SeqCst) {
             self.refresh();
             self.look_around();
         }
