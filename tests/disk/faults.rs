@@ -59,6 +59,10 @@ pub const TESTS: &[Test] = &[
         moved_away_and_back,
     ),
     (
+        "a_file_moved_away_has_all_it_was_given_when_its_handle_is_closed",
+        moved_away_and_closed,
+    ),
+    (
         "a_new_file_is_not_given_what_was_left_by_a_removed_one",
         a_new_file,
     ),
@@ -675,6 +679,11 @@ fn another_process_comes() {
 }
 
 fn a_replaced_file() {
+    // At times the log is being moved by the upkeep thread just then.
+    (0..8).for_each(|_| replace_it());
+}
+
+fn replace_it() {
     let folder = tempfile::tempdir().unwrap();
     let database = folder.path().join("a.db");
     let aware = open(&database);
@@ -764,6 +773,38 @@ fn moved_away_and_back() {
     assert_eq!(aware.stats().unwrap().failed_appends, 6);
     aware.close().unwrap();
     assert!(is_whole(&database));
+}
+
+fn moved_away_and_closed() {
+    for durability in [Durability::Process, Durability::Power] {
+        for replaced in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let database = folder.path().join("a.db");
+            let copy = folder.path().join("copy");
+            let aware = Awareness::open(Config {
+                durability: Some(durability),
+                ..config(&database)
+            })
+            .unwrap();
+            aware
+                .backup(Backup {
+                    path: copy.to_str().unwrap().to_owned(),
+                })
+                .unwrap();
+            record_many(&aware, 20);
+            let away = folder.path().join("away.db");
+            fs::rename(&database, &away).unwrap();
+            if replaced {
+                fs::rename(&copy, &database).unwrap();
+            }
+            aware.close().unwrap();
+            assert!(is_whole(&away), "{durability:?}");
+            assert_eq!(version(&open(&away)), 20, "{durability:?}");
+            // And who comes to the path is given nothing of it.
+            assert_eq!(version(&open(&database)), 0, "{durability:?}");
+            assert!(is_whole(&database), "{durability:?}");
+        }
+    }
 }
 
 fn a_new_file() {
