@@ -465,7 +465,9 @@ impl Awareness {
     pub fn session_delete(&self, request: SessionDelete) -> Result<Deleted> {
         let _call = self.enter()?;
         let session = Session::of(&request.session_key, request.agent_id.as_deref())?;
+        let wakes = Arc::clone(&self.inner.wakes);
         self.inner.store.write(move |tx| {
+            wakes.forget_run(&session);
             let logged = events::delete(tx, &session)?;
             let watched = watch::session_deleted(tx, &session)? > 0;
             let linked = links::delete(tx, &session)?;
@@ -823,15 +825,9 @@ impl Awareness {
             // The store of a handle that writes has a writer.
             let _ = upkeep.0.keep_up(prune_more, &upkeep.1);
         })?;
-        let heard = files::listen(Group::Wakes, &self.inner.wakes.poked_file(), move |_| {
-            let _ = collect.try_send(());
-        });
-        let heard = heard
-            .inspect_err(|error| log::warn!(target: "wakes", "other processes' wakes come a second late: {error}"))
-            .ok();
         let wakes = Arc::clone(&self.inner);
         threads.spawn("aware-wakes", move || {
-            wakes.look_for_wakes(&collecting, &stopped, heard)
+            wakes.look_for_wakes(&collect, &collecting, &stopped)
         })
     }
 
@@ -1064,24 +1060,32 @@ impl Inner {
     /// The body of the wakes thread.
     fn look_for_wakes(
         self: &Arc<Self>,
+        collect: &Sender<()>,
         poked: &Receiver<()>,
         stopped: &Receiver<()>,
-        heard: Option<Subscription>,
     ) {
-        let mut version = self.store.data_version().ok().flatten();
+        let mut heard = self.listen_to_others(collect);
+        // What was raised before others could tell this handle of it is not known yet.
+        let mut version = None;
         let mut said = Danger::default();
-        let mut next_danger = Instant::now();
+        let (mut next_danger, mut next_look) = (Instant::now(), Instant::now());
         loop {
             if Instant::now() >= next_danger {
                 self.tell_danger(&mut said);
                 next_danger = Instant::now() + DANGER_EVERY;
             }
-            let looked = select! {
-                recv(stopped) -> _ => return drop(heard),
-                recv(poked) -> _ => self.wakes.collect(&self.store),
-                default(LOOK_EVERY) => {
-                    self.count_lost();
-                    self.look_at_version(&mut version)
+            let looked = if Instant::now() >= next_look {
+                next_look = Instant::now() + LOOK_EVERY;
+                self.count_lost();
+                if heard.as_ref().is_none_or(Heard::may_be_over) {
+                    heard = self.listen_to_others(collect);
+                }
+                self.look_at_version(&mut version)
+            } else {
+                select! {
+                    recv(stopped) -> _ => return,
+                    recv(poked) -> _ => self.wakes.collect(&self.store),
+                    default(next_look.saturating_duration_since(Instant::now())) => Ok(()),
                 }
             };
             if let Err(error) = looked {
@@ -1109,7 +1113,39 @@ impl Inner {
             self.wakes.collect(&self.store)?;
         }
         *version = now;
-        self.wakes.inherit(&self.store)
+        self.wakes.inherit(&self.store)?;
+        self.wakes.stay(&self.store)
+    }
+
+    /// Has what other processes write to the file of their wakes lead to a look.
+    fn listen_to_others(&self, collect: &Sender<()>) -> Option<Heard> {
+        let (path, collect) = (self.wakes.poked_file(), collect.clone());
+        let (file, told) = (files::identity(&path), Arc::<AtomicBool>::default());
+        let telling = Arc::clone(&told);
+        let heard = files::listen(Group::Wakes, &path, move |_| {
+            telling.store(true, Ordering::Relaxed);
+            let _ = collect.try_send(());
+        });
+        heard
+            .inspect_err(|error| log::warn!(target: "wakes", "other processes' wakes come a second late: {error}"))
+            .ok()
+            .map(|subscription| Heard { path, file, told, _subscription: subscription })
+    }
+}
+
+/// The file by which other processes tell of their wakes, while it is listened to.
+struct Heard {
+    path: PathBuf,
+    file: Option<files::Identity>,
+    told: Arc<AtomicBool>,
+    _subscription: Subscription,
+}
+
+impl Heard {
+    /// Whether the file is another one now, or what was told may have been the end
+    /// of one that was here before, with which the system's events end for both.
+    fn may_be_over(&self) -> bool {
+        self.told.load(Ordering::Relaxed) || self.file != files::identity(&self.path)
     }
 }
 

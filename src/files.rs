@@ -5,6 +5,7 @@
 //! itself, and has an interval behind the hints.
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
@@ -72,6 +73,15 @@ pub(crate) struct Subscription {
     group: Group,
     place: PathBuf,
     id: u64,
+}
+
+/// A file or folder whatever its name: device and inode.
+pub(crate) type Identity = (u64, u64);
+
+/// What is at the path; `None` when there is nothing to be seen.
+pub(crate) fn identity(path: &Path) -> Option<Identity> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino()))
 }
 
 /// Has `tell` told of changes to the file `path`, or to what lies directly

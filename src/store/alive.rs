@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ pub(crate) struct Alive {
     path: PathBuf,
     // Dropped in this order: a child must not find the number of a closed descriptor.
     _in_child: NotInChild,
-    _locked: File,
+    locked: File,
 }
 
 impl Alive {
@@ -29,29 +29,56 @@ impl Alive {
     ) -> Result<Alive> {
         loop {
             let id = offers::add_handle(tx, agents)?;
-            let path = beside_path(database, &format!("handle-{id}"));
-            let file = beside(database, &format!("handle-{id}"))?;
-            match file.try_lock() {
-                Ok(()) => {
-                    return Ok(Alive {
-                        id,
-                        path,
-                        _in_child: NotInChild::guard(&file),
-                        _locked: file,
-                    });
-                }
-                // A handle of the database that was at this path before.
-                Err(TryLockError::WouldBlock) => offers::remove_handle(tx, id)?,
-                Err(TryLockError::Error(problem)) => return Err(no_file(&problem)),
+            if let Some(alive) = Alive::lock(database, id)? {
+                return Ok(alive);
             }
+            // A handle of the database that was at this path before.
+            offers::remove_handle(tx, id)?;
         }
+    }
+
+    /// As [`Alive::register`], of a handle whose file was removed or replaced, and
+    /// which others may have taken for dead.
+    pub(crate) fn register_again(
+        tx: &Tx<'_>,
+        database: &Path,
+        id: i64,
+        agents: Option<&[String]>,
+    ) -> Result<Alive> {
+        let alive = Alive::lock(database, id)?
+            .ok_or_else(|| Error::storage("another handle has the file of this one"))?;
+        offers::keep_handle(tx, id, agents)?;
+        Ok(alive)
+    }
+
+    /// Locks the handle's file; `None` when somebody else has.
+    fn lock(database: &Path, id: i64) -> Result<Option<Alive>> {
+        let path = beside_path(database, &format!("handle-{id}"));
+        let file = beside(database, &format!("handle-{id}"))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Alive {
+                id,
+                path,
+                _in_child: NotInChild::guard(&file),
+                locked: file,
+            })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(problem)) => Err(no_file(&problem)),
+        }
+    }
+
+    /// Whether others find the lock.
+    pub(crate) fn is_found(&self) -> bool {
+        is_at(&self.locked, &self.path)
     }
 }
 
 impl Drop for Alive {
     fn drop(&mut self) {
         // Removed while still locked: who opens the name next makes a new file.
-        let _ = std::fs::remove_file(&self.path);
+        if self.is_found() {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -76,10 +103,13 @@ pub(super) struct Turn(File);
 
 impl Turn {
     pub(super) fn take(database: &Path, patience: Duration) -> Result<Turn> {
-        let file = beside(database, "wake")?;
+        let path = beside_path(database, "wake");
         let deadline = Instant::now() + patience;
         loop {
+            let file = beside(database, "wake")?;
             match file.try_lock() {
+                // The lock of a file that was removed keeps nobody away.
+                Ok(()) if !is_at(&file, &path) => {}
                 Ok(()) => return Ok(Turn(file)),
                 Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(2));
@@ -106,6 +136,13 @@ impl Drop for Turn {
 pub(crate) fn is_locked(database: &Path, id: u64) -> bool {
     File::open(beside_path(database, &format!("handle-{id}")))
         .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+/// Whether this is the file at the path.
+pub(crate) fn is_at(file: &File, path: &Path) -> bool {
+    let which = |found: std::fs::Metadata| (found.dev(), found.ino());
+    let (here, there) = (file.metadata(), std::fs::metadata(path));
+    here.is_ok_and(|here| there.is_ok_and(|there| which(here) == which(there)))
 }
 
 /// The file of this name beside the database.

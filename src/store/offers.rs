@@ -80,10 +80,7 @@ fn are_several(conn: &Connection) -> Result<bool> {
 
 /// Registers a handle that is offered every wake from now on; answers its id.
 pub(crate) fn add_handle(tx: &Tx<'_>, agents: Option<&[String]>) -> Result<i64> {
-    let agents = agents
-        .map(serde_json::to_string)
-        .transpose()
-        .map_err(|_| Error::storage("the agents cannot be written down"))?;
+    let agents = listed(agents)?;
     tx.conn
         .prepare_cached(
             "INSERT INTO session_aware_handles(first_wake, agents, opened_at, version)
@@ -92,6 +89,28 @@ pub(crate) fn add_handle(tx: &Tx<'_>, agents: Option<&[String]>) -> Result<i64> 
         .and_then(|mut insert| insert.execute(params![agents, tx.now, env!("CARGO_PKG_VERSION")]))
         .map_err(fault)?;
     Ok(tx.conn.last_insert_rowid())
+}
+
+/// Registers a handle under its number if it no longer is; it was offered every open wake.
+pub(crate) fn keep_handle(tx: &Tx<'_>, id: i64, agents: Option<&[String]>) -> Result<()> {
+    let agents = listed(agents)?;
+    tx.conn
+        .prepare_cached(
+            "INSERT OR IGNORE INTO session_aware_handles(id, first_wake, agents, opened_at, version)
+             VALUES (?1, 0, ?2, ?3, ?4)",
+        )
+        .and_then(|mut insert| {
+            insert.execute(params![id, agents, tx.now, env!("CARGO_PKG_VERSION")])
+        })
+        .map_err(fault)?;
+    Ok(())
+}
+
+fn listed(agents: Option<&[String]>) -> Result<Option<String>> {
+    agents
+        .map(serde_json::to_string)
+        .transpose()
+        .map_err(|_| Error::storage("the agents cannot be written down"))
 }
 
 /// Every registered handle, alive or not.

@@ -14,14 +14,14 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, ffi};
 
 use super::alive::{Turn, beside_path};
 use super::checkpoints::Checkpoints;
 use super::faults::{explain, fault};
 use super::owed::Known;
 use super::power::{Moves, settle};
-use super::{Options, readers, schema};
+use super::{Options, readers, retry_busy, schema};
 use crate::contract::{Code, Durability, Error, Result};
 use crate::sharing::Use;
 use crate::sync::{ProcessMutex, lock_process, try_lock_process};
@@ -191,11 +191,17 @@ impl Place {
     }
 
     /// Whether this process has a connection to the database with another log
-    /// than the one here. SQLite shares a log's index among the connections of
-    /// a process to a file, and would mix the two.
+    /// than the one here, or to another database with this log. SQLite shares a
+    /// log's index among the connections of a process to a file, and would mix the
+    /// two; of one index it would hold two descriptors, and closing either drops the
+    /// locks of both.
     pub(super) fn has_stale_connections(&self) -> bool {
         let is_stale = |other: &Files, now: Files| {
-            other.same_main(now) && *other != now && (other.wal.is_some() || other.shm.is_some())
+            if other.same_main(now) {
+                *other != now && (other.wal.is_some() || other.shm.is_some())
+            } else {
+                now.has_log_of_another(*other) || now.shm.is_some() && now.shm == other.shm
+            }
         };
         if let Ok(now) = self.files() {
             readers::let_go(|files| is_stale(&files, now));
@@ -254,7 +260,10 @@ impl Files {
 
     /// What became of the log of `old`, whose connection is the asker's.
     pub(super) fn log_of(self, old: Files) -> Log {
-        if self.wal.is_some() && self.wal != old.wal {
+        if self.main != old.main {
+            // What is beside the other database is not this one's.
+            Log::Own
+        } else if self.wal.is_some() && self.wal != old.wal {
             Log::Another
         } else if self.wal.is_some() && self.shm.is_some() && self.shm != old.shm {
             Log::Taken
@@ -412,11 +421,22 @@ impl OpenFile {
         Ok(())
     }
 
-    /// Moves all of the log into the database, as far as its readers allow.
-    pub(super) fn empty_log(&self) -> Result<()> {
-        self.conn
-            .query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
-            .map_err(fault)
+    /// Moves all of the log into the database. Waits for who else is at it: SQLite
+    /// itself then gives up at once, and does nothing.
+    pub(super) fn empty_log(&self, patience: Duration) -> Result<()> {
+        retry_busy(&self.conn, patience, |conn| {
+            let (held_up, length, through) =
+                conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| {
+                    Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+                })?;
+            // Moved, and kept for a reader that needs nothing else.
+            let is_moved = length >= 0 && length == through;
+            if held_up && !is_moved {
+                let busy = ffi::Error::new(ffi::SQLITE_BUSY);
+                return Err(rusqlite::Error::SqliteFailure(busy, None));
+            }
+            Ok(())
+        })
     }
 
     /// Mends what a failed move of the log left, where there is something.

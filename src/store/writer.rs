@@ -477,14 +477,29 @@ impl Writer {
         let Some(open) = slot.open.take() else {
             return;
         };
-        // Damaged files are left as they are, and so are those of others.
-        let is_own = self.place.files() == Ok(open.files);
-        if !is_own || self.health.damage(open.files).is_some() {
+        // Damaged files are left as they are.
+        if self.health.damage(open.files).is_some() {
             return;
         }
         open.mend();
-        if !open.keeps_log() {
-            open.close_and_tidy();
+        match self.place.files() {
+            Ok(now) if now == open.files => {
+                if !open.keeps_log() {
+                    open.close_and_tidy();
+                }
+            }
+            now => self.leave_for_good(open, now.ok()),
+        }
+    }
+
+    /// Leaves files that are not those at the path, and nobody turned to these.
+    fn leave_for_good(&self, open: OpenFile, now: Option<Files>) {
+        let turn = Turn::take(&self.options.path, self.options.busy_timeout);
+        let (old, damaged) = self.leave(open, now);
+        if let (Some(_), Ok(_turn)) = (now, turn)
+            && let Err(error) = self.place.clear(old, damaged)
+        {
+            log::error!(target: "store", "{error}");
         }
     }
 
@@ -738,7 +753,7 @@ impl Writer {
         let retired = self.readers.retire();
         if let Some(open) = slot.open.take_if(|open| open.files != now) {
             *lock(&self.current) = None;
-            slot.left = Some(self.leave(open, now));
+            slot.left = Some(self.leave(open, Some(now)));
         }
         if let Some((old, damaged)) = slot.left {
             self.place.clear(old, damaged)?;
@@ -754,26 +769,32 @@ impl Writer {
         Ok(())
     }
 
-    /// Closes the files; which they were, and whether they are damaged.
-    fn leave(&self, open: OpenFile, now: Files) -> (Files, bool) {
+    /// Closes the files, `now` being those at the path if there are any; which they
+    /// were, and whether they are damaged.
+    fn leave(&self, open: OpenFile, now: Option<Files>) -> (Files, bool) {
         let old = open.files;
         let damaged = self.health.damage(old).is_some();
-        let what = if now.same_main(old) {
-            "the database's -wal or -shm file was removed or replaced"
-        } else {
-            "the database file was replaced"
+        let what = match now {
+            Some(now) if now.same_main(old) => {
+                "the database's -wal or -shm file was removed or replaced"
+            }
+            Some(_) => "the database file was replaced",
+            None => "the database file is gone from its path",
         };
-        let lost = match now.log_of(old) {
+        let lost = match now.map_or(Log::Own, |now| now.log_of(old)) {
             _ if damaged => None,
             Log::Taken => None,
             // Into the file it belongs to, wherever that is now.
-            Log::Own => open.empty_log().err().map(|error| error.message),
+            Log::Own => open
+                .empty_log(self.options.busy_timeout)
+                .err()
+                .map(|error| error.message),
             Log::Another => Some("another log is in its place".to_owned()),
         };
         match lost {
-            None => log::warn!(target: "store", "{what}: it is opened anew"),
+            None => log::warn!(target: "store", "{what}: it is left for what is there"),
             Some(why) => {
-                log::error!(target: "store", "{what}: it is opened anew, and what lay only in its log is lost: {why}");
+                log::error!(target: "store", "{what}: it is left for what is there, and what lay only in its log is lost: {why}");
             }
         }
         (old, damaged)

@@ -206,7 +206,7 @@ enum Watched {
     Refused,
     Yes {
         /// The folder it was; another one at the same path is watched anew.
-        folder: Option<(u64, u64)>,
+        folder: Option<files::Identity>,
         /// Dropped to end the watching.
         _subscription: Subscription,
     },
@@ -464,7 +464,8 @@ impl Monitor {
         self.folders.retain(|path, _| Arc::strong_count(path) > 1);
         // A folder that came again, or was refused before, is tried anew.
         for (path, watched) in &mut self.folders {
-            if !matches!(watched, Watched::Yes { folder: seen, .. } if *seen == folder(path)) {
+            if !matches!(watched, Watched::Yes { folder: seen, .. } if *seen == files::identity(path))
+            {
                 *watched = Watched::Not;
             }
         }
@@ -616,7 +617,7 @@ impl Monitor {
                 });
             let watched = match listening {
                 Ok(subscription) => Watched::Yes {
-                    folder: folder(&path),
+                    folder: files::identity(&path),
                     _subscription: subscription,
                 },
                 Err(error) => {
@@ -836,12 +837,4 @@ impl Monitor {
 
 fn unreadable(error: &Error) {
     log::debug!(target: "upstream", "the links cannot be read now: {error}");
-}
-
-/// Which folder is at the path, whatever its name.
-fn folder(path: &Path) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt;
-    std::fs::metadata(path)
-        .ok()
-        .map(|found| (found.dev(), found.ino()))
 }

@@ -18,6 +18,7 @@ use crate::key::{MAX_ID_BYTES, Session};
 use crate::log::page_size;
 use crate::store::links::{self, LinkRow, NewLink, Progress};
 use crate::store::{Tx, events};
+use crate::sync::Arc;
 
 const MOST_LINKS: usize = 1_000;
 const SOURCE_BYTES: usize = 4_096;
@@ -403,13 +404,9 @@ fn pass_over(room: &Room, rows: Vec<LinkRow>, purpose: Purpose) -> Result<Vec<Ou
 pub(crate) fn set_run_active(room: &Room, request: &SetRunActive) -> Result<RunActive> {
     let session = Session::of(&request.session_key, request.agent_id.as_deref())?;
     let active = request.active;
-    let handle = room
-        .wakes
-        .handle()
-        .ok_or_else(|| Error::unsupported("the handle was opened with readOnly"))?;
-    let marked = session.clone();
+    let (wakes, marked) = (Arc::clone(&room.wakes), session.clone());
     room.store
-        .write(move |tx| links::set_run(tx, &marked, handle, active))?;
+        .write(move |tx| wakes.set_run(tx, &marked, active))?;
     // Another handle may run it still.
     let active = pass::is_running(room, &session)?;
     if !active {

@@ -292,7 +292,8 @@ mod tests {
     use crate::log::Draft;
     use crate::signal;
     use crate::store::cursors::Cursor;
-    use crate::store::{Options, Store};
+    use crate::store::{Options, Store, lock};
+    use crate::sync::{Arc, Mutex};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -391,6 +392,13 @@ mod tests {
         ]
     }
 
+    /// Whether it is undone in the end and looked at within, and what is done, each
+    /// a few times.
+    fn any_task() -> impl Strategy<Value = (bool, bool, Vec<(Op, usize)>)> {
+        let ops = prop::collection::vec((any_op(), 1..4_usize), 1..4);
+        (prop::bool::weighted(0.2), prop::bool::weighted(0.3), ops)
+    }
+
     /// Does it to the model and in the transaction.
     fn carry_out(tx: &Tx<'_>, model: &mut Model, op: &Op) -> Result<()> {
         match *op {
@@ -481,36 +489,54 @@ mod tests {
         #[test]
         fn what_is_owed_is_seen_by_nobody(
             transactions in prop::collection::vec(
-                (any::<bool>(), prop::bool::weighted(0.2), any::<bool>(), prop::collection::vec(any_op(), 1..5)),
+                (any::<bool>(), any::<bool>(), prop::collection::vec(any_task(), 1..4)),
                 1..12,
             ),
         ) {
             let folder = tempfile::tempdir().unwrap();
             let stores = [store(&folder), store(&folder)];
-            let mut model = Model::default();
-            for (which, undone, looked_at, ops) in transactions {
-                let before = model.clone();
-                let next = stores[usize::from(which)].write(move |tx| {
-                    let mut model = before;
-                    for op in &ops {
-                        carry_out(tx, &mut model, op)?;
-                        if looked_at {
-                            assert_eq!(held(tx, model.sequence)?, model, "within");
+            let model = Arc::new(Mutex::new(Model::default()));
+            for (which, seen_by_other, tasks) in transactions {
+                let store = &stores[usize::from(which)];
+                // Queued while nobody leads: all are carried out as one group.
+                let before = lock(&model).clone();
+                let last = tasks.len() - 1;
+                for (at, (undone, looked_at, ops)) in tasks.into_iter().enumerate() {
+                    let (model, before) = (Arc::clone(&model), before.clone());
+                    let task = move |tx: &Tx<'_>| {
+                        // Carried out again, one by one, when one of them failed.
+                        let mut now = if at == 0 { before.clone() } else { lock(&model).clone() };
+                        lock(&model).clone_from(&now);
+                        for (op, times) in &ops {
+                            for _ in 0..*times {
+                                carry_out(tx, &mut now, op)?;
+                            }
+                            if looked_at {
+                                assert_eq!(held(tx, now.sequence)?, now, "within");
+                            }
                         }
+                        if undone {
+                            return Err(Error::storage("undone"));
+                        }
+                        *lock(&model) = now;
+                        Ok(())
+                    };
+                    if at < last {
+                        prop_assert!(store.queue(0, task, |_| ()).unwrap());
+                    } else {
+                        let _ = store.write_repeatable(task);
                     }
-                    if undone {
-                        return Err(Error::storage("undone"));
-                    }
-                    Ok(model)
-                });
-                if let Ok(next) = next {
-                    model = next;
                 }
-                let expected = model.clone();
-                let sequence = model.sequence;
-                let held = stores[usize::from(!which)].write(move |tx| held(tx, sequence)).unwrap();
-                prop_assert_eq!(held, expected);
+                if seen_by_other {
+                    let expected = lock(&model).clone();
+                let sequence = expected.sequence;
+                    let held = stores[usize::from(!which)].write(move |tx| held(tx, sequence)).unwrap();
+                    prop_assert_eq!(held, expected);
+                }
             }
+            let expected = lock(&model).clone();
+                let sequence = expected.sequence;
+            prop_assert_eq!(stores[0].write(move |tx| held(tx, sequence)).unwrap(), expected);
         }
     }
 

@@ -6,7 +6,7 @@
 //! is poked by a byte written to a small file beside the database and reads
 //! what was raised above the last number it knows.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 
 use crate::contract::{Code, Error, Result, Wake};
 use crate::key::{self, Session};
-use crate::store::alive::{Alive, beside, beside_path, is_alive};
+use crate::store::alive::{Alive, beside, beside_path, is_alive, is_at};
 use crate::store::offers::{self, Handle, Raised};
-use crate::store::{Store, Tx, cursors, lock};
+use crate::store::{Store, Tx, cursors, links, lock};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Arc, Condvar, Mutex, wait, wait_up_to};
 use crate::sys::Pipe;
@@ -51,6 +51,9 @@ struct State {
     known: u64,
     withheld: Vec<Withheld>,
     alive: Option<Alive>,
+    /// The sessions that the host runs, by this handle: they are marked anew
+    /// whenever it is registered.
+    runs: BTreeSet<Session>,
     pipe: Option<Pipe>,
     handler: Option<Handler>,
     /// How often the handler was set.
@@ -118,6 +121,7 @@ impl Wakes {
                 offers::add_offer(tx, alive.id, wake.number)?;
             }
         }
+        self.mark_runs(tx, alive.id)?;
         *lock(&self.poke) = Some(beside(&self.database, "wake")?);
         let mut state = lock(&self.state);
         state.alive = Some(alive);
@@ -125,6 +129,66 @@ impl Wakes {
         state.withheld = withheld;
         self.offer(&mut state, offered);
         Ok(())
+    }
+
+    /// Registers the handle again, and pokes by the file that is there now, when
+    /// those beside the database were removed or replaced.
+    pub(crate) fn stay(self: &Arc<Self>, store: &Store) -> Result<()> {
+        if self.is_lost() {
+            let wakes = Arc::clone(self);
+            store.write(move |tx| wakes.enroll_again(tx))?;
+            log::warn!(target: "wakes", "the handle's file beside the database was removed: it is made anew");
+        }
+        let mut poke = lock(&self.poke);
+        if poke
+            .as_ref()
+            .is_some_and(|file| !is_at(file, &self.poked_file()))
+        {
+            *poke = Some(beside(&self.database, "wake")?);
+        }
+        Ok(())
+    }
+
+    fn is_lost(&self) -> bool {
+        let state = lock(&self.state);
+        state.alive.as_ref().is_some_and(|alive| !alive.is_found())
+    }
+
+    fn enroll_again(&self, tx: &Tx<'_>) -> Result<()> {
+        // The database may have been opened anew meanwhile.
+        let Some(id) = self.handle().filter(|_| self.is_lost()) else {
+            return Ok(());
+        };
+        let agents = self.agents.as_deref();
+        let alive = Alive::register_again(tx, &self.database, id, agents)?;
+        self.mark_runs(tx, id)?;
+        lock(&self.state).alive = Some(alive);
+        Ok(())
+    }
+
+    /// Marks the session as one that the host runs, or no longer.
+    pub(crate) fn set_run(&self, tx: &Tx<'_>, session: &Session, active: bool) -> Result<()> {
+        // Asked here: the transaction may be the first on another file.
+        let handle = self.handle().ok_or_else(Error::closed)?;
+        links::set_run(tx, session, handle, active)?;
+        let runs = &mut lock(&self.state).runs;
+        if active {
+            runs.insert(session.clone());
+        } else {
+            runs.remove(session);
+        }
+        Ok(())
+    }
+
+    /// Forgets that the host runs the session, whose marks are gone.
+    pub(crate) fn forget_run(&self, session: &Session) {
+        lock(&self.state).runs.remove(session);
+    }
+
+    fn mark_runs(&self, tx: &Tx<'_>, handle: i64) -> Result<()> {
+        let runs = lock(&self.state).runs.clone();
+        runs.iter()
+            .try_for_each(|session| links::set_run(tx, session, handle, true))
     }
 
     /// The file other processes write to when they raise a wake.
@@ -355,10 +419,14 @@ impl Wakes {
                 continue;
             }
             let pair = (wake.watcher.clone(), wake.target.clone());
-            // The notice of an older wake of the pair is gone.
-            if let Some(older) = state.newest.insert(pair, wake.number) {
-                state.queue.remove(&older);
+            // The notice of an older wake of the pair is gone. One that was left by
+            // another handle may come after a newer one.
+            let newest = state.newest.entry(pair).or_insert(wake.number);
+            if *newest > wake.number {
+                continue;
             }
+            let older = std::mem::replace(newest, wake.number);
+            state.queue.remove(&older);
             state.queue.insert(wake.number, wake);
         }
         state.show();
@@ -466,4 +534,26 @@ fn wants(agents: Option<&[String]>, watcher: &str) -> bool {
     agents.is_none_or(|agents| {
         key::agent_of(watcher).is_some_and(|agent| agents.iter().any(|one| one == agent))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_pair_the_newest_wake_waits_in_whatever_order_they_are_offered() {
+        for numbers in [[1, 2], [2, 1], [2, 2]] {
+            let wakes = Wakes::new(Path::new("/nowhere/a.db"), None);
+            for number in numbers {
+                let wake = Raised {
+                    number,
+                    watcher: "agent:main:main".to_owned(),
+                    target: Session::of("agent:main:child", None).unwrap(),
+                };
+                wakes.offer(&mut lock(&wakes.state), vec![wake]);
+            }
+            let waiting: Vec<_> = lock(&wakes.state).queue.keys().copied().collect();
+            assert_eq!(waiting, [2], "{numbers:?}");
+        }
+    }
 }

@@ -59,8 +59,16 @@ pub const TESTS: &[Test] = &[
         moved_away_and_back,
     ),
     (
+        "a_file_moved_away_has_all_it_was_given_when_its_handle_is_closed",
+        moved_away_and_closed,
+    ),
+    (
         "a_new_file_is_not_given_what_was_left_by_a_removed_one",
         a_new_file,
+    ),
+    (
+        "a_living_handle_stays_known_whatever_is_removed_beside_the_database",
+        a_living_handle_stays_known,
     ),
 ];
 
@@ -675,6 +683,11 @@ fn another_process_comes() {
 }
 
 fn a_replaced_file() {
+    // At times the log is being moved by the upkeep thread just then.
+    (0..8).for_each(|_| replace_it());
+}
+
+fn replace_it() {
     let folder = tempfile::tempdir().unwrap();
     let database = folder.path().join("a.db");
     let aware = open(&database);
@@ -766,6 +779,38 @@ fn moved_away_and_back() {
     assert!(is_whole(&database));
 }
 
+fn moved_away_and_closed() {
+    for durability in [Durability::Process, Durability::Power] {
+        for replaced in [false, true] {
+            let folder = tempfile::tempdir().unwrap();
+            let database = folder.path().join("a.db");
+            let copy = folder.path().join("copy");
+            let aware = Awareness::open(Config {
+                durability: Some(durability),
+                ..config(&database)
+            })
+            .unwrap();
+            aware
+                .backup(Backup {
+                    path: copy.to_str().unwrap().to_owned(),
+                })
+                .unwrap();
+            record_many(&aware, 20);
+            let away = folder.path().join("away.db");
+            fs::rename(&database, &away).unwrap();
+            if replaced {
+                fs::rename(&copy, &database).unwrap();
+            }
+            aware.close().unwrap();
+            assert!(is_whole(&away), "{durability:?}");
+            assert_eq!(version(&open(&away)), 20, "{durability:?}");
+            // And who comes to the path is given nothing of it.
+            assert_eq!(version(&open(&database)), 0, "{durability:?}");
+            assert!(is_whole(&database), "{durability:?}");
+        }
+    }
+}
+
 fn a_new_file() {
     let folder = tempfile::tempdir().unwrap();
     let database = folder.path().join("a.db");
@@ -784,4 +829,134 @@ fn a_new_file() {
     other.end();
     aware.close().unwrap();
     assert!(is_whole(&database));
+}
+
+/// A session that the host runs, linked to a file.
+const RUN: &str = "agent:main:run";
+
+fn run(aware: &Awareness, active: bool) -> bool {
+    let request = SetRunActive {
+        session_key: RUN.to_owned(),
+        agent_id: None,
+        active,
+    };
+    aware.set_run_active(request).unwrap().active
+}
+
+fn is_deferred(aware: &Awareness) -> bool {
+    let scanned = aware.scan(Scan::default()).unwrap();
+    scanned.outcomes[0].outcome == OutcomeKind::Deferred
+}
+
+fn replace_by_a_copy(aware: &Awareness, database: &Path) {
+    let copy = beside(database, "copy");
+    aware
+        .backup(Backup {
+            path: copy.to_str().unwrap().to_owned(),
+        })
+        .unwrap();
+    fs::rename(copy, database).unwrap();
+}
+
+/// Removes the files beside the database whose names hold one of the words.
+fn remove_beside(database: &Path, words: &[&str]) {
+    let name = database.file_name().unwrap().to_str().unwrap();
+    for file in fs::read_dir(database.parent().unwrap()).unwrap() {
+        let file = file.unwrap();
+        let its = file.file_name().into_string().unwrap();
+        let what = its.strip_prefix(name).unwrap_or_default();
+        if words.iter().any(|word| what.starts_with(word)) {
+            fs::remove_file(file.path()).unwrap();
+        }
+    }
+}
+
+/// How long the first's next wake took to the other, of a few the shortest.
+fn shortest_wake(from: &Awareness, to: &Awareness, what: &str) -> Duration {
+    let wake = || {
+        from.drain_notices(DrainNotices::new(MANAGER)).unwrap();
+        let begun = Instant::now();
+        record(from);
+        let wakes = to.wait_wakes(WaitWakes {
+            timeout_ms: 20_000,
+            max: None,
+        });
+        assert_eq!(wakes.unwrap().wakes.len(), 1, "{what}: {to:?}");
+        begun.elapsed()
+    };
+    (0..4).map(|_| wake()).min().unwrap()
+}
+
+fn a_living_handle_stays_known() {
+    type Change = fn(&Awareness, &Path);
+    let changes: [(&str, Change); 5] = [
+        ("handle", |_, database| {
+            remove_beside(database, &["-handle-"])
+        }),
+        ("wake", |_, database| remove_beside(database, &["-wake"])),
+        ("both", |_, database| {
+            remove_beside(database, &["-handle-", "-wake"]);
+        }),
+        ("all", |_, database| remove_beside(database, &["-"])),
+        ("database", replace_by_a_copy),
+    ];
+    for (what, change) in changes {
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("a.db");
+        let source = folder.path().join("run.jsonl");
+        fs::write(&source, "").unwrap();
+        let one = open(&database);
+        let mut other = Player::start("serve", &database);
+        other.expect("open");
+        one.watch(Watch::new(MANAGER, CHILD)).unwrap();
+        one.adopt(Adopt::new(RUN, Catalog::Claude, source.to_str().unwrap()))
+            .unwrap();
+        record(&one);
+        let taken = |aware: &Awareness| {
+            let all = WaitWakes {
+                timeout_ms: 0,
+                max: None,
+            };
+            aware.wait_wakes(all).unwrap().wakes.len()
+        };
+        assert_eq!(taken(&one), 1);
+        assert!(run(&one, true) && is_deferred(&one));
+        change(&one, &database);
+        // Within a second each handle sees it; what it marks is marked anew.
+        let is_here = |words: &[&str]| {
+            let names = fs::read_dir(folder.path()).unwrap();
+            let names: Vec<_> = names.map(|file| file.unwrap().file_name()).collect();
+            words.iter().all(|word| {
+                names
+                    .iter()
+                    .any(|name| name.to_str().unwrap().contains(word))
+            })
+        };
+        until(|| is_here(&["a.db-handle-", "a.db-wake"]) && is_deferred(&one));
+        let two = open(&database);
+        assert!(
+            is_deferred(&two),
+            "{what}: the mark ended before its handle"
+        );
+        if !matches!(what, "all" | "database") {
+            assert_eq!(taken(&two), 0, "{what}: it was offered to one that lives");
+        }
+        // A record of another process reaches both at once, and what they raise each other.
+        let here: [&Awareness; 2] = [&one, &two];
+        for aware in here {
+            let other_way = here.into_iter().find(|it| !std::ptr::eq(*it, aware));
+            until(|| {
+                taken(&one);
+                taken(&two);
+                shortest_wake(aware, other_way.unwrap(), what) < Duration::from_millis(500)
+            });
+        }
+        other.end();
+        assert!(!run(&one, false) && !is_deferred(&two), "{what}");
+        for aware in [one, two] {
+            aware.close().unwrap();
+        }
+        assert!(is_whole(&database), "{what}");
+        assert!(!is_here(&["a.db-handle-"]), "{what}: nobody is left");
+    }
 }
