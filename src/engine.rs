@@ -1066,15 +1066,20 @@ impl Inner {
     ) {
         let mut heard = self.listen_to_others(collect);
         // What was raised before others could tell this handle of it is not known yet.
-        let mut version = None;
+        let mut version = self.store.data_version().ok().flatten();
+        let mut looked = self.wakes.collect(&self.store);
         let mut said = Danger::default();
-        let (mut next_danger, mut next_look) = (Instant::now(), Instant::now());
+        let (mut next_danger, mut next_look) = (Instant::now(), Instant::now() + LOOK_EVERY);
         loop {
+            if let Err(error) = looked {
+                log::debug!(target: "wakes", "other processes' wakes are looked for again in a second: {error}");
+                version = None;
+            }
             if Instant::now() >= next_danger {
                 self.tell_danger(&mut said);
                 next_danger = Instant::now() + DANGER_EVERY;
             }
-            let looked = if Instant::now() >= next_look {
+            looked = if Instant::now() >= next_look {
                 next_look = Instant::now() + LOOK_EVERY;
                 self.count_lost();
                 if heard.as_ref().is_none_or(Heard::may_be_over) {
@@ -1088,9 +1093,6 @@ impl Inner {
                     default(next_look.saturating_duration_since(Instant::now())) => Ok(()),
                 }
             };
-            if let Err(error) = looked {
-                log::debug!(target: "wakes", "other processes' wakes are looked for again in a second: {error}");
-            }
         }
     }
 
@@ -1109,6 +1111,7 @@ impl Inner {
 
     fn look_at_version(&self, version: &mut Option<i64>) -> Result<()> {
         let now = self.store.data_version()?;
+        // Unknown while the writer is at work.
         if now.is_none() || now != *version {
             self.wakes.collect(&self.store)?;
         }
