@@ -472,10 +472,11 @@ int32_t aware_tool_schemas(aware_t *handle,
 /**
  * Counters of the handle and its database.
  *
- * Request: `{}`. Reply: `{"events", "sessions", "watches", "links", "pending", "failedAppends", "storageFaults",
- * "lastFault"?, "unreadable"?, "damaged": true|false, "damage"?, "shedEvents", "queuedEvents", "queuedWakes",
- * "schemaVersion", "database", "databaseBytes", "walBytes", "version", "fileEvents": "full"|"partial"|"off", "watchedFolders", "unwatchedFolders", "scans": {catalog: {"passes",
- * "lastPassMs", "lagMs"}}}`. `storageFaults` counts how often the handle, its background too, could not
+ * Request: `{}`. Reply: `{"events", "sessions", "watches", "links", "linksInError", "pending", "failedAppends",
+ * "storageFaults", "lastFault"?, "unreadable"?, "damaged": true|false, "damage"?, "shedEvents", "queuedEvents",
+ * "queuedWakes", "schemaVersion", "database", "databaseBytes", "walBytes", "version", "fileEvents":
+ * "full"|"partial"|"off", "watchedFolders", "unwatchedFolders", "scans": {catalog: {"passes", "lastPassMs",
+ * "lagMs"}}}`. `linksInError` counts the links that have a `fault` in aware_links. `storageFaults` counts how often the handle, its background too, could not
  * read or write the database since it was opened, and `lastFault` says why the last time. It answers while
  * the database cannot be read: then `unreadable` says why, and what is counted in the database (`events` to
  * `pending`, `schemaVersion`) is what it was the last time. `damaged`: see the storage error; `damage` says what.
@@ -527,7 +528,10 @@ int32_t aware_release(aware_t *handle,
 /**
  * Lists the upstream links, by session key and agent.
  *
- * Request: `{"limit"?: 1000, "offset"?: 0}`. Reply: `{"links": [as in aware_adopt], "more": false}`.
+ * Request: `{"limit"?: 1000, "offset"?: 0}`. Reply: `{"links": [as in aware_adopt, and "fault"?: {"since",
+ * "message"}], "more": false}`. `fault` is there while the source cannot be read (damage, another format, no
+ * permission): since when, in ms since the epoch, and why. It is kept in the database, and ends with the
+ * first look that can read the source; a source that is gone counts in `missing` instead.
  *
  * Blocks: for a read. Errors: invalid_argument, storage, closed, internal.
  *

@@ -100,6 +100,7 @@ struct Counts {
     /// Watches, and those of them that are pending.
     cursors: (u64, u64),
     links: u64,
+    links_in_error: u64,
     schema: String,
 }
 
@@ -696,6 +697,7 @@ impl Awareness {
                 log: events::counts(conn)?,
                 cursors: cursors::counts(conn)?,
                 links: links::count(conn)?,
+                links_in_error: links::count_faulty(conn)?,
                 schema: schema::version(conn)?,
             })
         });
@@ -716,6 +718,7 @@ impl Awareness {
             sessions: counts.log.1,
             watches: counts.cursors.0,
             links: counts.links,
+            links_in_error: counts.links_in_error,
             pending: counts.cursors.1,
             storage_faults: health.faults,
             last_fault: health.last,
@@ -761,22 +764,19 @@ impl Awareness {
     pub fn inspect(&self) -> Result<Inspection> {
         let _call = self.enter()?;
         let store = &self.inner.store;
-        let (handles, mut run_marks, link_faults, failed_appends, shed_events) =
-            store.read(|conn| {
-                Ok((
-                    inspect::live_handles(conn, store.path())?,
-                    inspect::run_marks(conn)?,
-                    inspect::link_faults(conn)?,
-                    inspect::lost(conn, Counter::FailedAppends)?,
-                    inspect::lost(conn, Counter::ShedEvents)?,
-                ))
-            })?;
+        let (handles, mut run_marks, failed_appends, shed_events) = store.read(|conn| {
+            Ok((
+                inspect::live_handles(conn, store.path())?,
+                inspect::run_marks(conn)?,
+                inspect::lost(conn, Counter::FailedAppends)?,
+                inspect::lost(conn, Counter::ShedEvents)?,
+            ))
+        })?;
         // A mark ends with its handle, whether or not somebody has swept it up.
         run_marks.retain(|mark| handles.iter().any(|handle| handle.id == mark.handle));
         Ok(Inspection {
             handles,
             run_marks,
-            link_faults,
             failed_appends,
             shed_events,
         })

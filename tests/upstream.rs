@@ -483,6 +483,59 @@ fn a_source_that_cannot_be_read_is_an_error_and_no_miss() {
     );
 }
 
+#[test]
+fn a_link_in_error_is_told_with_its_cause_until_it_can_be_read() {
+    let place = Place::new();
+    let aware = place.open();
+    let path = place.path("folder/a.jsonl");
+    let folder = path.parent().unwrap();
+    append(&path, &[claude("one")]);
+    append(&place.path("b.jsonl"), &[claude("one")]);
+    adopt(&aware, Catalog::Claude, &path);
+    // Another link, which is well, and before it in the list.
+    let well = Adopt::new(
+        "agent:a:a",
+        Catalog::Claude,
+        place.path("b.jsonl").to_str().unwrap(),
+    );
+    aware.adopt(well).unwrap();
+    let links = |aware: &Awareness| {
+        let links = aware.links(LinksRequest::default()).unwrap().links;
+        let in_error = aware.stats().unwrap().links_in_error;
+        let faults = links.iter().filter(|link| link.fault.is_some()).count();
+        assert_eq!(in_error, faults as u64);
+        assert_eq!(links.len(), 2);
+        assert_eq!(links[0].fault, None);
+        links[1].fault.clone()
+    };
+    assert_eq!(scan(&aware), [(Unchanged, 0); 2]);
+    assert_eq!(links(&aware), None);
+
+    let aside = place.path("aside");
+    std::fs::rename(folder, &aside).unwrap();
+    std::os::unix::fs::symlink(folder, folder).unwrap();
+    let before = now_ms();
+    let outcomes = aware.scan(Scan::default()).unwrap().outcomes;
+    let fault = links(&aware).unwrap();
+    assert_eq!(Some(&fault.message), outcomes[1].message.as_ref());
+    assert!((before - 10_000..=now_ms()).contains(&fault.since));
+    // It goes on, is not made younger, and is told by every handle.
+    scan(&aware);
+    let reader = Awareness::open(Config {
+        read_only: Some(true),
+        ..place.config()
+    });
+    assert_eq!(links(&reader.unwrap()), Some(fault.clone()));
+    aware.close().unwrap();
+    let aware = place.open();
+    assert_eq!(links(&aware), Some(fault));
+
+    std::fs::remove_file(folder).unwrap();
+    std::fs::rename(&aside, folder).unwrap();
+    assert_eq!(scan(&aware), [(Unchanged, 0); 2]);
+    assert_eq!(links(&aware), None);
+}
+
 // ---- runs, other hosts ---------------------------------------------------------
 
 #[test]

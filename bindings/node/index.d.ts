@@ -307,6 +307,8 @@ export interface Stats {
   sessions: number;
   watches: number;
   links: number;
+  /** Those of them that have a `fault`. */
+  linksInError: number;
   /** Open notices. */
   pending: number;
   /** Records of this handle that failed to store. */
@@ -354,6 +356,16 @@ export interface Link extends Required<SessionRef> {
   adoptedAt: number;
   /** How many checks in a row found the source gone; the third drops the link. */
   missing: number;
+  /** There while its file cannot be read; `links` alone tells it. */
+  fault?: LinkFault;
+}
+
+/** What keeps the file of a link from being read. */
+export interface LinkFault {
+  /** Since when. */
+  since: number;
+  /** Why, the last time. */
+  message: string;
 }
 
 /** What became of an `adopt`. `event` is the first one, when the same source was adopted before. */

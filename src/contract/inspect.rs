@@ -9,8 +9,6 @@ pub struct Inspection {
     pub handles: Vec<HandleRow>,
     /// The sessions those handles say that the host runs, the longest first.
     pub run_marks: Vec<RunMark>,
-    /// What kept linked sources from being read when they were looked at last, the longest first.
-    pub link_faults: Vec<LinkFault>,
     /// Events that failed to store, over all handles there ever were.
     pub failed_appends: Tally,
     /// Events that were shed, over all handles there ever were.
@@ -42,20 +40,6 @@ pub struct RunMark {
     pub handle: u64,
     /// Since when, ms since the epoch; 0 when the handle's version does not say.
     pub set_at: i64,
-}
-
-/// What keeps a link's source from being read.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct LinkFault {
-    /// The session.
-    pub session_key: String,
-    /// Its agent.
-    pub agent_id: String,
-    /// Since when, ms since the epoch.
-    pub since: i64,
-    /// Why, the last time.
-    pub message: String,
 }
 
 /// A count that is kept in the database.

@@ -24,7 +24,7 @@ pub use event::{
     ActorType, Batch, Event, Kind, KindSet, NewEvent, Payload, PublicPayload, Queued, RecordReply,
     RecordRequest, Recorded, Unrecorded,
 };
-pub use inspect::{HandleRow, Inspection, LinkFault, RunMark, Tally};
+pub use inspect::{HandleRow, Inspection, RunMark, Tally};
 pub use parse::{MAX_NUMBER, parse};
 pub use read::{
     Backup, BackupReply, CatalogScans, ChangesReply, ChangesSince, EventsReply, EventsRequest,
@@ -33,9 +33,9 @@ pub use read::{
 };
 pub use tools::{ToolFormat, ToolSchemas, ToolSchemasReply};
 pub use upstream::{
-    Adopt, Adopted, Baseline, Catalog, Discover, Discovered, Feed, Link, LinksReply, LinksRequest,
-    Outcome, OutcomeKind, OwnMessage, Released, Remembered, RunActive, Scan, Scanned, SetRunActive,
-    UpstreamSession,
+    Adopt, Adopted, Baseline, Catalog, Discover, Discovered, Feed, Link, LinkFault, LinksReply,
+    LinksRequest, Outcome, OutcomeKind, OwnMessage, Released, Remembered, RunActive, Scan, Scanned,
+    SetRunActive, UpstreamSession,
 };
 pub use watch::{
     AckNotices, AckedNotice, Acknowledged, Deleted, DrainNotices, Drained, Notice, Provenance,

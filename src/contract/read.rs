@@ -223,6 +223,8 @@ pub struct Stats {
     pub watches: u64,
     /// Upstream links.
     pub links: u64,
+    /// Those of them whose source could not be read when it was looked at last.
+    pub links_in_error: u64,
     /// Open notices.
     pub pending: u64,
     /// Records of this handle that failed to store since it was opened.

@@ -150,6 +150,20 @@ pub struct Link {
     pub adopted_at: i64,
     /// How often in a row the source was not there; three end the link.
     pub missing: u32,
+    /// What keeps the source from being read, as whoever looked last noted it.
+    /// `links` alone tells it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<LinkFault>,
+}
+
+/// What keeps a link's source from being read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LinkFault {
+    /// Since when, ms since the epoch.
+    pub since: i64,
+    /// Why, the last time.
+    pub message: String,
 }
 
 /// The request of `links`.

@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 
 use super::values::{only, rows};
 use super::{Tx, alive, fault};
-use crate::contract::{HandleRow, LinkFault, Result, RunMark, Tally};
+use crate::contract::{HandleRow, Result, RunMark, Tally};
 
 /// Something that is counted in the database for good.
 #[derive(Clone, Copy)]
@@ -88,26 +88,6 @@ pub(crate) fn run_marks(conn: &Connection) -> Result<Vec<RunMark>> {
                 agent_id: session.agent,
                 handle: row.number(2)?,
                 set_at: row.time(3)?,
-            })
-        },
-    )
-}
-
-/// What keeps linked sources from being read, the longest first.
-pub(crate) fn link_faults(conn: &Connection) -> Result<Vec<LinkFault>> {
-    rows(
-        conn,
-        "SELECT links.session_key, links.agent_id, since, message
-         FROM session_upstream_faults JOIN session_upstream_links AS links ON links.id = link
-         WHERE links.released_at IS NULL ORDER BY since, links.session_key, links.agent_id",
-        [],
-        |row| {
-            let session = row.session(0, 1)?;
-            Ok(LinkFault {
-                session_key: session.key,
-                agent_id: session.agent,
-                since: row.time(2)?,
-                message: row.any(3)?,
             })
         },
     )

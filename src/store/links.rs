@@ -1,5 +1,6 @@
 //! Statements on upstream links, and on what their turns are known by.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use rusqlite::types::ToSql;
@@ -7,7 +8,7 @@ use rusqlite::{Connection, params, params_from_iter};
 
 use super::values::{Values, first, only, rows};
 use super::{Tx, fault};
-use crate::contract::{Catalog, MAX_NUMBER, Result};
+use crate::contract::{Catalog, LinkFault, MAX_NUMBER, Result};
 use crate::key::Session;
 
 /// A tie of a session to an upstream source.
@@ -342,6 +343,34 @@ pub(crate) fn faulty(conn: &Connection, catalog: Catalog) -> Result<Vec<i64>> {
          WHERE links.catalog = ?1 AND links.released_at IS NULL",
         [catalog.as_str()],
         |row| row.any(0),
+    )
+}
+
+/// What keeps linked sources from being read, by the link's id.
+pub(crate) fn faults(conn: &Connection) -> Result<HashMap<i64, LinkFault>> {
+    let noted = rows(
+        conn,
+        "SELECT link, since, message FROM session_upstream_faults",
+        [],
+        |row| {
+            let fault = LinkFault {
+                since: row.time(1)?,
+                message: row.any(2)?,
+            };
+            Ok((row.any(0)?, fault))
+        },
+    )?;
+    Ok(noted.into_iter().collect())
+}
+
+/// Of how many links a fault is noted.
+pub(crate) fn count_faulty(conn: &Connection) -> Result<u64> {
+    only(
+        conn,
+        "SELECT count(*) FROM session_upstream_faults CROSS JOIN session_upstream_links AS links ON links.id = link
+         WHERE links.released_at IS NULL",
+        [],
+        |row| row.number(0),
     )
 }
 

@@ -10,9 +10,9 @@ use super::settle::{self, Settle, Settled};
 use super::source::{OpenError, Source};
 use super::{agent, file_agent, find, opencode, stores};
 use crate::contract::{
-    ActorType, Adopt, Adopted, Baseline, Catalog, Code, Error, Event, Feed, Kind, Link, LinksReply,
-    LinksRequest, Outcome, OutcomeKind, OwnMessage, Recorded, Released, Remembered, Result,
-    RunActive, Scan, Scanned, SessionRef, SetRunActive,
+    ActorType, Adopt, Adopted, Baseline, Catalog, Code, Error, Event, Feed, Kind, Link, LinkFault,
+    LinksReply, LinksRequest, Outcome, OutcomeKind, OwnMessage, Recorded, Released, Remembered,
+    Result, RunActive, Scan, Scanned, SessionRef, SetRunActive,
 };
 use crate::key::{MAX_ID_BYTES, Session};
 use crate::log::page_size;
@@ -124,7 +124,7 @@ pub(crate) fn adopt(room: &Room, request: Adopt) -> Result<Adopted> {
         adopted: true,
         linked: true,
         reason: None,
-        link: Some(told(link)),
+        link: Some(told(link, None)),
         event,
     })
 }
@@ -307,18 +307,22 @@ pub(crate) fn release(room: &Room, request: &SessionRef) -> Result<Released> {
 pub(crate) fn list(room: &Room, request: &LinksRequest) -> Result<LinksReply> {
     let most = page_size(request.limit, MOST_LINKS, MOST_LINKS)?;
     let offset = request.offset.unwrap_or(0);
-    let mut rows = room
+    let (mut rows, mut faults) = room
         .store
-        .look(|conn| links::page(conn, most + 1, offset))?;
+        .read(|conn| Ok((links::page(conn, most + 1, offset)?, links::faults(conn)?)))?;
     let more = rows.len() > most;
     rows.truncate(most);
+    let links = rows.into_iter().map(|link| {
+        let fault = faults.remove(&link.id);
+        told(link, fault)
+    });
     Ok(LinksReply {
-        links: rows.into_iter().map(told).collect(),
+        links: links.collect(),
         more,
     })
 }
 
-fn told(link: LinkRow) -> Link {
+fn told(link: LinkRow, fault: Option<LinkFault>) -> Link {
     Link {
         session_key: link.session.key,
         agent_id: link.session.agent,
@@ -328,6 +332,7 @@ fn told(link: LinkRow) -> Link {
         host_id: link.host,
         adopted_at: link.adopted_at,
         missing: link.misses,
+        fault,
     }
 }
 

@@ -416,6 +416,9 @@ fn link(v: &Value) -> Checked {
             ("hostId", text_),
             ("adoptedAt", time),
             ("missing", number),
+            ("?fault", |v| {
+                object(v, &[("since", time), ("message", text_)])
+            }),
         ],
     )
 }
@@ -457,6 +460,7 @@ fn stats(v: &Value) -> Checked {
         "sessions",
         "watches",
         "links",
+        "linksInError",
         "pending",
         "failedAppends",
         "storageFaults",

@@ -12,6 +12,7 @@ import {
   type ErrorCode,
   type Kind,
   type Link,
+  type LinkFault,
   type LogEvent,
   type Queued,
   type Recorded,
@@ -124,6 +125,7 @@ async function upstream(awareness: Awareness) {
   else same<typeof adopted.reason, 'legacy_format'>(true);
   same<typeof adopted.event, LogEvent>(true);
   same<Link['source'], string | undefined>(true);
+  same<Link['fault'], LinkFault | undefined>(true);
   await awareness.adopt({ sessionKey: 'global', catalog: 'pi', source: 'a.jsonl', hostId: 'local', agentId: 'ops' });
   const { released } = await awareness.release({ sessionKey: 'global' });
   same<typeof released, boolean>(true);

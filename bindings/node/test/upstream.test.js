@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { rmSync, truncateSync, utimesSync } from 'node:fs';
+import { rmSync, symlinkSync, truncateSync, utimesSync } from 'node:fs';
 import { test } from 'node:test';
 import { Awareness, ClosedError } from 'session-awareness';
 import { CATALOGS, session } from './agents.js';
@@ -124,6 +124,21 @@ test('what cannot be adopted is told', async (t) => {
   const reader = await open(t, { ...settings, readOnly: true });
   await assert.rejects(adopt(reader, { catalog: 'claude', threadId, source }), { code: 'unsupported' });
   assert.deepEqual(await reader.links(), { links: [], more: false });
+});
+
+test('a session that cannot be read says so', async (t) => {
+  const { homes, settings } = setting(t);
+  const awareness = await open(t, settings);
+  const typed = session(homes, 'claude');
+  await adopt(awareness, typed);
+  assert.equal((await awareness.stats()).linksInError, 0);
+  rmSync(typed.source);
+  symlinkSync(typed.source, typed.source);
+  const [told] = (await awareness.scan()).outcomes;
+  assert.equal(told.outcome, 'error');
+  const [{ fault }] = (await awareness.links()).links;
+  assert.deepEqual(fault, { since: fault.since, message: told.message });
+  assert.equal((await awareness.stats()).linksInError, 1);
 });
 
 test('a session that is gone is missing at the third look', async (t) => {

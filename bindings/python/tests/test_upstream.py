@@ -196,6 +196,19 @@ def test_a_session_that_is_gone_is_missing_at_the_third_look(
     assert event["summary"] == "upstream missing via claude"
 
 
+def test_a_session_that_cannot_be_read_says_so(awareness: Awareness, homes: Path) -> None:
+    session = made(homes)
+    adopt(awareness, session)
+    assert awareness.stats()["linksInError"] == 0
+    session.source.unlink()
+    session.source.symlink_to(session.source)
+    (told,) = awareness.scan()["outcomes"]
+    assert told["outcome"] == "error"
+    (link,) = awareness.links()["links"]
+    assert link["fault"] == {"since": link["fault"]["since"], "message": told["message"]}
+    assert awareness.stats()["linksInError"] == 1
+
+
 def test_what_the_host_sends_itself_is_no_persons_turn(awareness: Awareness, homes: Path) -> None:
     session = made(homes)
     adopt(awareness, session)

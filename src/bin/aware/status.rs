@@ -21,7 +21,7 @@ struct Status<'a> {
     watches: u64,
     pending: u64,
     links: u64,
-    links_in_error: usize,
+    links_in_error: u64,
     handles: &'a [session_awareness::HandleRow],
     runs: &'a [session_awareness::RunMark],
     failed_appends: Tally,
@@ -42,7 +42,7 @@ pub fn run(aware: &Awareness, out: &mut Output) -> Result<(), Failure> {
             watches: stats.watches,
             pending: stats.pending,
             links: stats.links,
-            links_in_error: found.link_faults.len(),
+            links_in_error: stats.links_in_error,
             handles: &found.handles,
             runs: &found.run_marks,
             failed_appends: found.failed_appends,
@@ -92,9 +92,9 @@ fn show(stats: &Stats, found: &Inspection, out: &mut Output) -> Result<(), Failu
     };
     line("pending", vec![pending.of(text::count(stats.pending))])?;
     let mut links = vec![text::count(stats.links).into()];
-    if !found.link_faults.is_empty() {
-        let broken = found.link_faults.len() as u64;
-        links.push(Look::Bad.of(format!("  {} in error", text::count(broken))));
+    if stats.links_in_error > 0 {
+        let broken = text::count(stats.links_in_error);
+        links.push(Look::Bad.of(format!("  {broken} in error")));
     }
     line("links", links)?;
     for mark in &found.run_marks {

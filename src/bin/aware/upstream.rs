@@ -1,7 +1,5 @@
 //! `aware links` and `aware discover`.
 
-use std::collections::HashMap;
-
 use serde::Serialize;
 use session_awareness::{Awareness, Discover, Link};
 
@@ -13,44 +11,11 @@ use crate::{database, progress};
 
 #[derive(Serialize)]
 struct LinkList {
-    links: Vec<LinkState>,
-}
-
-#[derive(Serialize)]
-struct LinkState {
-    #[serde(flatten)]
-    link: Link,
-    /// What kept its source from being read when a gateway looked last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    fault: Option<Fault>,
-}
-
-#[derive(Serialize)]
-struct Fault {
-    since: i64,
-    message: String,
+    links: Vec<Link>,
 }
 
 pub fn links(aware: &Awareness, out: &mut Output) -> Result<(), Failure> {
-    let mut faults: HashMap<_, _> = aware
-        .inspect()?
-        .link_faults
-        .into_iter()
-        .map(|fault| {
-            let (since, message) = (fault.since, fault.message);
-            (
-                (fault.session_key, fault.agent_id),
-                Fault { since, message },
-            )
-        })
-        .collect();
-    let links: Vec<LinkState> = database::links(aware)?
-        .into_iter()
-        .map(|link| LinkState {
-            fault: faults.remove(&(link.session_key.clone(), link.agent_id.clone())),
-            link,
-        })
-        .collect();
+    let links = database::links(aware)?;
     if out.json {
         return out.document(&LinkList { links });
     }
@@ -64,12 +29,12 @@ pub fn links(aware: &Awareness, out: &mut Output) -> Result<(), Failure> {
     ];
     let rows = links
         .iter()
-        .map(|LinkState { link, fault }| {
+        .map(|link| {
             vec![
                 Look::Name.of(named(&link.session_key, &link.agent_id)),
                 link.catalog.as_str().into(),
                 (&link.thread_id).into(),
-                match (link.missing, fault) {
+                match (link.missing, &link.fault) {
                     (0, None) => Look::Good.of("there"),
                     (0, Some(fault)) => Look::Bad.of(format!("in error: {}", fault.message)),
                     (n, _) => Look::Bad.of(format!("missing, {n} of 3")),

@@ -379,14 +379,23 @@ class _Link(TypedDict):
     missing: int
 
 
+class LinkFault(TypedDict):
+    """What keeps the file of a link from being read: since when, and why, the last time."""
+
+    since: int
+    message: str
+
+
 class Link(_Link, total=False):
     """A session and its upstream.
 
     `missing` counts the checks in a row that did not find it; the third drops the link. `source` is
-    its file, absent for one on another host.
+    its file, absent for one on another host. `fault` is there while that cannot be read; `links`
+    alone tells it.
     """
 
     source: str
+    fault: LinkFault
 
 
 class _AdoptReply(TypedDict):
@@ -498,6 +507,7 @@ class _Stats(TypedDict):
     sessions: int
     watches: int
     links: int
+    linksInError: int
     pending: int
     failedAppends: int
     storageFaults: int
@@ -523,7 +533,7 @@ class Stats(_Stats, total=False):
     linked sources (`watchedFolders`), in some, or in none; the others (`unwatchedFolders`) are
     looked at every interval. While the database cannot be read, `unreadable` says why, and what
     is counted in it is what it was before; `damaged` says that this handle writes nothing more to
-    it, and `damage` why. `storageFaults` counts how often it could not be read or written, and
+    it, and `damage` why. `linksInError` counts the links with a `fault`. `storageFaults` counts how often it could not be read or written, and
     `lastFault` says why the last time.
     """
 

@@ -440,13 +440,9 @@ fn links(facts: &Facts, read: &Read<'_>, report: &mut Report) {
             cause: cause.to_owned(),
             run,
         };
-        let noted =
-            read.found.link_faults.iter().find(|fault| {
-                fault.session_key == link.session_key && fault.agent_id == link.agent_id
-            });
         match (link.missing, state) {
             (0, None | Some(Readable::Yes)) => {
-                if let Some(fault) = noted {
+                if let Some(fault) = &link.fault {
                     problems.push(problem(
                         format!(
                             "a gateway has not been able to read the source of {session} for {}: {}: {}",
