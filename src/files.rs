@@ -37,7 +37,7 @@ struct Listener {
     tell: Tell,
 }
 
-static SHARED: PerProcess<[Mutex<Shared>; 5]> = PerProcess::new();
+static SHARED: PerProcess<[Mutex<Shared>; Catalog::ALL.len() + 1]> = PerProcess::new();
 
 /// What paths are watched together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,13 +50,10 @@ pub(crate) enum Group {
 
 impl Group {
     fn shared(self) -> &'static Mutex<Shared> {
-        let [wakes, claude, codex, opencode, pi] = SHARED.get();
+        let groups = SHARED.get();
         match self {
-            Group::Wakes => wakes,
-            Group::Agent(Catalog::Claude) => claude,
-            Group::Agent(Catalog::Codex) => codex,
-            Group::Agent(Catalog::Opencode) => opencode,
-            Group::Agent(Catalog::Pi) => pi,
+            Group::Wakes => &groups[Catalog::ALL.len()],
+            Group::Agent(catalog) => &groups[catalog as usize],
         }
     }
 }

@@ -120,6 +120,7 @@ fn is_agent(id: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contract::Catalog;
     use proptest::prelude::*;
     use proptest::test_runner::{TestError, TestRunner};
     use std::fs;
@@ -211,17 +212,37 @@ mod tests {
 
     #[test]
     fn every_target_stands_inputs_made_of_its_own() {
-        for (target, cases) in [
-            ("claude", 300),
-            ("codex", 300),
-            ("pi", 300),
-            ("opencode", 60),
-            ("opencode_file", 100),
-            ("tail", 300),
-            ("cursor", 2_000),
-            ("key", 2_000),
-        ] {
+        for (target, _) in TARGETS {
+            let cases = match target {
+                "opencode" => 60,
+                "opencode_file" => 100,
+                "cursor" | "key" => 2_000,
+                _ => 300,
+            };
             try_made(target, cases);
+        }
+    }
+
+    /// An agent that was added without a target, or a target that `make fuzz` leaves out, shows here.
+    #[test]
+    fn every_agent_has_a_target_and_every_target_is_run() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let read = |name: &str| fs::read_to_string(root.join(name)).unwrap();
+        let (makefile, manifest) = (read("Makefile"), read("fuzz/Cargo.toml"));
+        let list = makefile.lines().find(|line| line.starts_with("FUZZ "));
+        let run: Vec<_> = list.unwrap().split_whitespace().skip(2).collect();
+        for catalog in Catalog::ALL {
+            let name = catalog.as_str();
+            assert!(TARGETS.iter().any(|(target, _)| *target == name), "{name}");
+        }
+        for target in TARGETS.map(|(name, _)| name).into_iter().chain(["verbs"]) {
+            assert!(run.contains(&target), "the Makefile leaves out {target}");
+            assert!(
+                manifest.contains(&format!("name = \"{target}\"\n")),
+                "{target}"
+            );
+            let program = format!("fuzz/fuzz_targets/{target}.rs");
+            assert!(root.join(&program).is_file(), "{program}");
         }
     }
 }

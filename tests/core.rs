@@ -627,6 +627,57 @@ fn at_most_a_thousand_rows_go_before_open_returns_and_the_rest_soon_after() {
 }
 
 #[test]
+fn sessions_of_one_bare_key_are_one_for_each_agent() {
+    let db = Db::new();
+    let aware = db.open();
+    let global = |agent: &str| NewEvent {
+        agent_id: Some(agent.into()),
+        ..human("global")
+    };
+    for agent in ["main", "ops"] {
+        let request = Watch {
+            target_agent_id: Some(agent.into()),
+            ..Watch::new(MANAGER, "global")
+        };
+        assert_eq!(
+            aware.watch(request).unwrap(),
+            WatchReply::Watched {
+                created: true,
+                state_version: 0
+            }
+        );
+    }
+    // What happens to one is told of that one, with a version of its own.
+    let sequence = record(&aware, global("ops"));
+    let told = |notices: Vec<Notice>| -> Vec<(String, u64)> {
+        let each = notices.into_iter();
+        each.map(|notice| (notice.target_agent_id, notice.notified))
+            .collect()
+    };
+    assert_eq!(told(drain(&aware, MANAGER)), [("ops".into(), sequence)]);
+    let versions = aware.state_versions(StateVersions {
+        sessions: [None, Some("ops")]
+            .map(|agent| SessionRef {
+                agent_id: agent.map(str::to_owned),
+                ..SessionRef::new("global")
+            })
+            .into(),
+    });
+    let versions = versions.unwrap().versions;
+    let versions: Vec<_> = versions.iter().map(|one| one.state_version).collect();
+    assert_eq!(versions, [0, sequence]);
+    // An end of one watch, and of one session, is not the other's.
+    let first = record(&aware, global("main"));
+    let ended = aware.unwatch(Unwatch {
+        watcher_session_key: MANAGER.into(),
+        target_session_key: "global".into(),
+        target_agent_id: Some("ops".into()),
+    });
+    assert!(ended.unwrap().unwatched);
+    assert_eq!(told(drain(&aware, MANAGER)), [("main".into(), first)]);
+}
+
+#[test]
 fn quiet_cursors_go_with_age_and_pending_ones_stay() {
     let db = Db::new();
     let aware = db.keeping(Some(50), None);

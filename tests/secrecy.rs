@@ -94,13 +94,11 @@ impl Place {
     }
 
     fn config(&self) -> Config {
-        let root = |name: &str| Some(self.agents.path().join(name).to_str().unwrap().to_owned());
-        let roots = Roots {
-            claude: root("claude"),
-            codex: root("codex"),
-            opencode: root("opencode"),
-            pi: root("pi"),
-        };
+        let mut roots = Roots::default();
+        for catalog in Catalog::ALL {
+            let home = self.agents.path().join(catalog.as_str());
+            roots.set(catalog, home.to_str().unwrap());
+        }
         let monitor = MonitorConfig {
             enabled: Some(true),
             interval_ms: Some(50),

@@ -209,9 +209,14 @@ fn what_was_there_at_the_adoption_is_not_told_and_what_comes_is_once() {
         append(&path, &[prompt("one"), prompt("two")]);
         assert_eq!(scan(&aware), [(Activity, 2)], "{catalog:?}");
         assert_eq!(drain(&aware), 1, "{catalog:?}");
+        // However many they are.
+        let many: Vec<Value> = (0..1_500).map(|n| prompt(&format!("no {n}"))).collect();
+        append(&path, &many);
+        assert_eq!(scan(&aware), [(Activity, 1_500)], "{catalog:?}");
+        assert_eq!(drain(&aware), 1, "{catalog:?}");
         aware.release(SessionRef::new(SESSION)).unwrap();
     }
-    assert_eq!(told(&aware), 9);
+    assert_eq!(told(&aware), 3 * (3 + 1_500));
 }
 
 #[test]

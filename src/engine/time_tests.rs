@@ -404,19 +404,18 @@ fn a_jump_back_prunes_nothing_by_age_until_the_clock_is_back() {
 
 /// Opens with a background that looks once an interval.
 fn open_watching(lab: &Lab, interval_ms: u64) -> Awareness {
-    let nowhere = || Some(lab.folder.path().join("homes").to_str().unwrap().to_owned());
+    let nowhere = lab.folder.path().join("homes");
+    let mut roots = Roots::default();
+    for catalog in Catalog::ALL {
+        roots.set(catalog, nowhere.to_str().unwrap());
+    }
     lab.open_with(Config {
         monitor: Some(MonitorConfig {
             enabled: Some(true),
             initial_delay_ms: Some(0),
             interval_ms: Some(interval_ms),
             file_events: Some(false),
-            roots: Some(Roots {
-                claude: nowhere(),
-                codex: nowhere(),
-                opencode: nowhere(),
-                pi: nowhere(),
-            }),
+            roots: Some(roots),
         }),
         ..lab.config()
     })

@@ -144,14 +144,22 @@ fn real_stores_hold_what_was_typed() {
     }
 }
 
-/// The files under a folder that are sessions of an agent with a judge here.
+/// Files that are sessions of an agent with a judge here, and the committed inputs of its fuzz target.
 fn session_files() -> Vec<(&'static str, PathBuf)> {
+    let inputs = AGENTS.map(|agent| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
+        (agent.catalog(), folder.join(agent.catalog()))
+    });
     let folders = ["claude", "codex", "pi"].map(|catalog| (catalog, format!("samples/{catalog}")));
     let real = [
         ("codex", "real/codex-0.171.0".to_owned()),
         ("pi", "real/pi-1.6.0".to_owned()),
     ];
     let mut files = Vec::new();
+    for (catalog, folder) in inputs {
+        let found = std::fs::read_dir(folder).unwrap();
+        files.extend(found.map(|entry| (catalog, entry.unwrap().path())));
+    }
     for (catalog, folder) in folders.into_iter().chain(real) {
         let Some(folder) = shared(&folder) else {
             continue;

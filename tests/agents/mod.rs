@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use session_awareness::{Awareness, Config, MonitorConfig, Roots, Watch};
+use session_awareness::{Awareness, Catalog, Config, MonitorConfig, Roots, Watch};
 use tempfile::TempDir;
 
 /// Who watches.
@@ -35,13 +35,11 @@ impl Place {
 
     /// Without a background: nothing is looked at before it is asked for.
     pub fn config(&self) -> Config {
-        let root = |name: &str| Some(self.path(name).to_str().unwrap().to_owned());
-        let roots = Roots {
-            claude: root("claude"),
-            codex: root("codex"),
-            opencode: root("opencode"),
-            pi: root("pi"),
-        };
+        let mut roots = Roots::default();
+        for catalog in Catalog::ALL {
+            let home = self.path(catalog.as_str());
+            roots.set(catalog, home.to_str().unwrap());
+        }
         let monitor = MonitorConfig {
             enabled: Some(false),
             roots: Some(roots),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use indicatif::ProgressBar;
-use session_awareness::{Awareness, Error, Inspection, Link, Stats, Tally, Watches};
+use session_awareness::{Awareness, Catalog, Error, Inspection, Link, Stats, Tally, Watches};
 
 use super::proc::{Files, Holder, Holders, Proc, identity};
 use super::{NOTICE_AGE_MS, Problem, Report};
@@ -18,7 +18,7 @@ use crate::views::named;
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 const WAL_BYTES: u64 = 64 << 20;
 /// The library has one instance for its own file and one for each agent.
-const INSTANCES: u64 = 5;
+const INSTANCES: u64 = 1 + Catalog::ALL.len() as u64;
 /// Longer than a program takes to start another one.
 const BLINK: Duration = Duration::from_millis(100);
 /// Of one kind of problem so many are listed; the rest is counted.
