@@ -155,6 +155,7 @@ npm: build
 # What a host author installs, in folders that know nothing of this one.
 test-install: build $(STATIC) wheel npm
 	$(PYTHON) tests/install/c.py
+	$(PYTHON) tests/install/cargo_c.py
 	$(PYTHON) tests/install/wheel.py
 	$(PYTHON) tests/install/npm.py
 # What `make test` does in a minute, at length and on the release build.

@@ -639,13 +639,8 @@ fn sessions_of_one_bare_key_are_one_for_each_agent() {
             target_agent_id: Some(agent.into()),
             ..Watch::new(MANAGER, "global")
         };
-        assert_eq!(
-            aware.watch(request).unwrap(),
-            WatchReply::Watched {
-                created: true,
-                state_version: 0
-            }
-        );
+        let watched = aware.watch(request).unwrap();
+        assert!(matches!(watched, WatchReply::Watched { created: true, .. }));
     }
     // What happens to one is told of that one, with a version of its own.
     let sequence = record(&aware, global("ops"));
