@@ -125,6 +125,25 @@ function apart({ marks }) {
   assert.ok(frame.marks.some((mark) => mark.count === 37), 'the burst is one mark');
   apart(frame);
 
+  // A name is written over no mark and no ring.
+  const { names, rings, points } = await page.evaluate(() => ({
+    names: window.drawn_.names, rings: window.drawn_.rings, points: window.drawn_.marks.map(({ x, y, half }) => ({ x, y, half })),
+  }));
+  assert.ok(names.length > 3 && rings.length === 3, 'names and rings');
+  for (const { x0, x1, y } of names) {
+    const under = [...rings, ...points].filter((one) => one.y === y && one.x + one.half > x0 && one.x - one.half < x1);
+    assert.deepEqual(under, [], 'a name is written over what is there');
+  }
+
+  // Who watches is joined to what is watched; that of the chosen session in another colour.
+  const plain = await pixels(page, '--accent');
+  await page.locator('.lane', { hasText: 'ops:main' }).click();
+  await page.mouse.move(2, 2);
+  await settled(page);
+  assert.ok(await pixels(page, '--accent') > plain + 40, 'the watch of a chosen session is not drawn');
+  await page.keyboard.press('Escape');
+  await settled(page);
+
   // What is pending stands out, and no kind by colour alone.
   assert.ok(await pixels(page, '--pending-line') > 150);
   assert.equal(await page.locator('.badge').count(), 1);
@@ -214,7 +233,7 @@ function apart({ marks }) {
   for (let n = 0; n < 12; n++) await page.keyboard.press('+');
   await settled(page);
   assert.ok((await shown(page)).marks.some((mark) => mark.lane === 0 && mark.count === 1), 'the chosen event left the sight');
-  assert.ok((await page.evaluate(() => window.drawn_.named)) >= 1, 'no mark has a name beside it');
+  assert.ok((await page.evaluate(() => window.drawn_.names.length)) >= 1, 'no mark has a name beside it');
   await page.keyboard.press('0');
   await page.keyboard.press('Escape');
   await page.keyboard.press('Escape');

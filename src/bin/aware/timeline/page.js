@@ -195,6 +195,7 @@
   const ink = plot.getContext('2d'), axisInk = axis.getContext('2d'), overviewInk = overview.getContext('2d');
   let width = 0, height = 0, tall = LOWEST, overviewWidth = 0, ratio = 1, colours = {}, hatch = null, overviewBins = null;
   const FONT = '-apple-system, "Segoe UI", Roboto, "Noto Sans", "Helvetica Neue", Arial, sans-serif';
+  const RING = `700 11px ${FONT}`;
 
   function readColours() {
     const style = getComputedStyle(document.documentElement);
@@ -403,9 +404,10 @@
       }
       if (drawn[drawn.length - 1]?.lane !== lane) pointAway(session, yOf(lane));
     }
-    const named = drawn.length <= NAMED ? nameMarks() : 0;
+    const rings = ringsOf(found);
+    const names = drawn.length <= NAMED ? nameMarks(rings) : [];
     // What is open stands above the marks of its lanes.
-    ring(found);
+    rings.forEach(ring);
     ink.restore();
     ink.fillStyle = colours.line;
     ink.fillRect(left - 1, 0, 1, height);
@@ -413,7 +415,7 @@
     drawAxis(step, times);
     drawOverview();
     const took = performance.now() - began;
-    document.dispatchEvent(new CustomEvent('timeline:drawn', { detail: { took, marks: drawn, named, lanes: to - from, tall, view: { ...view } } }));
+    document.dispatchEvent(new CustomEvent('timeline:drawn', { detail: { took, marks: drawn, names, rings, lanes: to - from, tall, view: { ...view } } }));
   }
 
   /** Where the events of a lane are that has none in the time shown. */
@@ -428,28 +430,29 @@
     if (after) ink.fillText(`${short(after)} \u203a`, width - 8, y);
   }
 
-  /** What single events are, beside them, where there is room up to the next mark. */
-  function nameMarks() {
+  /** What single events are, beside them, where there is room up to the next mark or ring; where the names are. */
+  function nameMarks(rings) {
     ink.font = `11.5px ${FONT}`;
     ink.textAlign = 'left';
     ink.textBaseline = 'middle';
     ink.lineJoin = 'round';
     ink.lineWidth = 4;
-    let named = 0;
+    const names = [];
     drawn.forEach((mark, n) => {
       if (mark.to - mark.from > 1) return;
       const next = drawn[n + 1];
       const words = text[summary[mark.session.shown[mark.from]]];
       const x = mark.x + RADIUS + 8;
       const end = next && next.lane === mark.lane ? next.x - next.half - 8 : width - 8;
-      if (x + ink.measureText(words).width > end) return;
+      const x1 = x + ink.measureText(words).width;
+      if (x1 > end || rings.some((open) => open.y === mark.y && open.x + open.half > mark.x && open.x - open.half < x1 + 8)) return;
       ink.strokeStyle = mark.session.id === state.session ? colours.accentWash : colours.surface;
       ink.strokeText(words, x, mark.y);
       ink.fillStyle = mark.session.id === state.session ? colours.ink : colours.soft;
       ink.fillText(words, x, mark.y);
-      named++;
+      names.push({ x0: x, x1, y: mark.y });
     });
-    return named;
+    return names;
   }
 
   function drawMark(mark, wash) {
@@ -614,8 +617,9 @@
     }
     return found;
   }
-  /** A ring where a notice opened; those that would touch are one, with a count. */
-  function ring(found) {
+
+  /** The rings where notices opened; those that would touch are one, with a count. */
+  function ringsOf(found) {
     found.sort((a, b) => a.y - b.y || a.x - b.x);
     const rings = [];
     for (const { x, y } of found) {
@@ -625,23 +629,28 @@
         before.n++;
       } else rings.push({ x0: x, x1: x, y, n: 1 });
     }
-    ink.font = `700 11px ${FONT}`;
-    ink.textAlign = 'center';
-    ink.textBaseline = 'middle';
-    for (const { x0, x1, y, n } of rings) {
+    ink.font = RING;
+    return rings.map(({ x0, x1, y, n }) => {
       const words = n === 1 ? '' : short(n);
       const half = n === 1 ? 5 : Math.max((x1 - x0) / 2 + 6, ink.measureText(words).width / 2 + 7);
-      const high = n === 1 ? 5 : 9;
-      ink.beginPath();
-      ink.roundRect((x0 + x1) / 2 - half, y - high, half * 2, high * 2, high);
-      ink.fillStyle = colours.pendingWash;
-      ink.fill();
-      ink.strokeStyle = colours.pendingLine;
-      ink.lineWidth = n === 1 ? 2.6 : 2;
-      ink.stroke();
-      ink.fillStyle = colours.pending;
-      ink.fillText(words, (x0 + x1) / 2, y + 0.5);
-    }
+      return { x: (x0 + x1) / 2, y, half, n, words };
+    });
+  }
+
+  function ring({ x, y, half, n, words }) {
+    const high = n === 1 ? 5 : 9;
+    ink.beginPath();
+    ink.roundRect(x - half, y - high, half * 2, high * 2, high);
+    ink.fillStyle = colours.pendingWash;
+    ink.fill();
+    ink.strokeStyle = colours.pendingLine;
+    ink.lineWidth = n === 1 ? 2.6 : 2;
+    ink.stroke();
+    ink.font = RING;
+    ink.textAlign = 'center';
+    ink.textBaseline = 'middle';
+    ink.fillStyle = colours.pending;
+    ink.fillText(words, x, y + 0.5);
   }
 
   function drawAxis(step, times) {
