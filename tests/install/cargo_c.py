@@ -1,4 +1,4 @@
-"""`cargo cinstall`, as a distribution meets it: the names and the SONAME that `make install` gives.
+"""`cargo cinstall`, as a distribution meets it: the header, the SONAME and the pkg-config name of `make install`.
 
 The example gateway is built against the staged tree through pkg-config alone, and tells its story.
 The library is built without the release's optimisations: what is looked at is where things go.
@@ -7,22 +7,13 @@ The library is built without the release's optimisations: what is looked at is w
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
-CC = os.environ.get("CC", "cc")
+from c import CC, ROOT, run
+
 LIBRARY = "libsession_awareness.so"
-
-
-def run(*command, **options):
-    words = [str(word) for word in command]
-    done = subprocess.run(words, capture_output=True, text=True, **options)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(words)} answered {done.returncode}:\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 def main(folder):
