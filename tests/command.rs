@@ -244,9 +244,23 @@ fn every_command_has_a_table_and_a_document() {
     );
 
     for (args, words) in [
-        (vec!["status"], vec!["awareness.db", "open by", "events"]),
+        (
+            vec!["status"],
+            vec!["awareness.db", "open by", "with a log", "events"],
+        ),
         (vec!["log"], vec!["SEQ", "SESSION", CHILD, "global (main)"]),
         (vec!["log", CHILD], vec!["SUMMARY", "child session spawned"]),
+        (
+            vec!["log", "agent:main:mistyped"],
+            vec![
+                "nothing was ever logged of this session",
+                "aware log --last",
+            ],
+        ),
+        (
+            vec!["log", CHILD, "--kind", "adopted"],
+            vec!["nothing is logged"],
+        ),
         (
             vec!["watches"],
             vec!["WATCHER", "pending", "in sync", "the usual"],

@@ -82,7 +82,8 @@ fn show(stats: &Stats, found: &Inspection, out: &mut Output) -> Result<(), Failu
         }
         line("open by", vec![told.into()])?;
     }
-    line("sessions", vec![text::count(stats.sessions).into()])?;
+    let sessions = format!("{} with a log", text::count(stats.sessions));
+    line("sessions", vec![sessions.into()])?;
     line("events", vec![text::count(stats.events).into()])?;
     line("watches", vec![text::count(stats.watches).into()])?;
     let pending = if stats.pending > 0 {

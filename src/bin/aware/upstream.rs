@@ -105,7 +105,7 @@ pub fn discover(
     out.table(
         &columns,
         rows,
-        "no session is found; --root names a store elsewhere",
+        "no session is found; --root claude=DIR names a home elsewhere",
     )?;
     if found.more {
         out.line(&[Look::Faint.of("there are more: see --limit")])?;

@@ -88,7 +88,16 @@ pub fn log(aware: &Awareness, options: &LogOptions, out: &mut Output) -> Result<
             row
         })
         .collect();
-    out.table(&columns, rows, "nothing is logged")?;
+    // A key that was mistyped names a session of which nothing was ever logged.
+    let unknown = session
+        .as_ref()
+        .is_some_and(|standing| standing.state_version == 0);
+    let none = if unknown {
+        "nothing was ever logged of this session; `aware log --last 20` shows the keys there are"
+    } else {
+        "nothing is logged"
+    };
+    out.table(&columns, rows, none)?;
     match session {
         Some(standing) if standing.future_cursor => out.line(&[Look::Warning.of(format!(
             "the session stands at {}, below --since: the database was replaced",
