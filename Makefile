@@ -25,7 +25,7 @@ export SESSION_AWARENESS_LIB := $(CURDIR)/$(LIBRARY)
 
 .PHONY: install wheel npm test-install demo live test build lint test-rust test-python test-node \
   test-examples conformance bench header clean models soak soak-short sanitize torture fuzz corruption \
-  command instructions bench-parts bench-full
+  command instructions bench-parts bench-full aarch64
 
 demo: build
 	$(PYTHON) examples/gateway.py
@@ -158,6 +158,12 @@ test-install: build $(STATIC) wheel npm
 	$(PYTHON) tests/install/cargo_c.py
 	$(PYTHON) tests/install/wheel.py
 	$(PYTHON) tests/install/npm.py
+
+# Built across and run under qemu: needs the Rust target aarch64-unknown-linux-gnu, and Debian's
+# gcc-aarch64-linux-gnu and qemu-user-static.
+aarch64:
+	$(PYTHON) tests/install/aarch64.py
+
 # What `make test` does in a minute, at length and on the release build.
 torture:
 	env -u SESSION_AWARENESS_LIB TORTURE_KILLS=500 TORTURE_POINTS=800 TORTURE_FAULTS=300 \
