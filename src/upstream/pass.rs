@@ -28,8 +28,10 @@ const HEAD: u64 = 4_096;
 /// File systems keep times by a clock that lags behind, in ms.
 const COARSE_MS: i64 = 1_000;
 
-/// How often a pass begins anew when another one changed the link meanwhile.
-pub(super) const TRIES: usize = 8;
+/// How often a pass begins anew when another one changed the link meanwhile, or
+/// goes on in the file after. Many: each time somebody else got on, and on a busy
+/// machine the same one can lose ten times in a row.
+pub(super) const TRIES: usize = 64;
 
 /// The host of sessions on this machine.
 pub(super) const LOCAL: &str = "local";

@@ -50,6 +50,8 @@ struct State {
     /// Every wake up to this number was offered, or lies in `withheld`.
     known: u64,
     withheld: Vec<Withheld>,
+    /// How often the handle was registered with a database.
+    enrolled: u64,
     alive: Option<Alive>,
     /// The sessions that the host runs, by this handle: they are marked anew
     /// whenever it is registered.
@@ -61,6 +63,13 @@ struct State {
     /// The thread that is inside a handler, and of which generation that is.
     inside: Option<(ThreadId, u64)>,
     closed: bool,
+}
+
+/// What a handle was offered of the database it was on before.
+struct Before {
+    known: u64,
+    waiting: BTreeMap<u64, Raised>,
+    withheld: BTreeSet<u64>,
 }
 
 /// A wake other handles were offered before this one was opened.
@@ -82,10 +91,19 @@ impl Wakes {
 
     /// Registers the handle in a transaction that opens the database, and
     /// offers it the wakes of what is pending: of no notice opened before
-    /// `cutoff`, and of none that another live handle was offered.
+    /// `cutoff`, and of none that another live handle was offered. When the
+    /// database is opened anew, all that the handle was not offered before.
     pub(crate) fn enroll(&self, tx: &Tx<'_>, cutoff: i64) -> Result<()> {
-        // The lock of a handle on the file that was here before must go first.
-        lock(&self.state).alive = None;
+        let before = {
+            let mut state = lock(&self.state);
+            // The lock of a handle on the file that was here before must go first.
+            state.alive = None;
+            (state.enrolled > 0).then(|| Before {
+                known: state.known,
+                waiting: state.queue.clone(),
+                withheld: state.withheld.iter().map(|each| each.wake.number).collect(),
+            })
+        };
         let alive = Alive::register(tx, &self.database, self.agents.as_deref())?;
         let mut others = offers::handles(tx.conn()?)?;
         others.retain(|other| other.id != alive.id);
@@ -93,8 +111,11 @@ impl Wakes {
             offers::remove_handle(tx, dead.id)?;
         }
         let known = offers::last_wake(tx.conn()?)?;
+        // Another one counts by itself, a copy of an earlier day from where it was.
+        let before = before.map(|before| (before.known <= known).then_some(before));
         let mut offered = Vec::new();
         let mut withheld = Vec::new();
+        let mut held = Vec::new();
         let mut all = true;
         for row in cursors::woken_after(tx.conn()?, 0)? {
             if !self.wants(&row.watcher) {
@@ -105,9 +126,20 @@ impl Wakes {
                 continue;
             }
             let holders = holders(tx, &others, row.wake, &row.watcher)?;
-            if holders.is_empty() {
+            let (is_new, is_others) = match &before {
+                None => (holders.is_empty(), true),
+                Some(None) => (true, false),
+                Some(Some(before)) => (
+                    row.wake > before.known || before.waiting.contains_key(&row.wake),
+                    before.withheld.contains(&row.wake),
+                ),
+            };
+            if is_new || !is_others {
+                held.push(row.wake);
+            }
+            if is_new {
                 offered.push(Raised::from(row));
-            } else {
+            } else if is_others {
                 withheld.push(Withheld {
                     wake: row.into(),
                     holders,
@@ -117,16 +149,19 @@ impl Wakes {
         if all && withheld.is_empty() {
             offers::add_all_offers(tx, alive.id)?;
         } else {
-            for wake in &offered {
-                offers::add_offer(tx, alive.id, wake.number)?;
+            for wake in held {
+                offers::add_offer(tx, alive.id, wake)?;
             }
         }
         self.mark_runs(tx, alive.id)?;
         *lock(&self.poke) = Some(beside(&self.database, "wake")?);
         let mut state = lock(&self.state);
         state.alive = Some(alive);
+        state.enrolled += 1;
         state.known = known;
         state.withheld = withheld;
+        state.queue.clear();
+        state.newest.clear();
         self.offer(&mut state, offered);
         Ok(())
     }
@@ -224,19 +259,30 @@ impl Wakes {
 
     /// Reads what was raised by others, and offers it.
     pub(crate) fn collect(&self, store: &Store) -> Result<()> {
-        let known = lock(&self.state).known;
+        let (known, enrolled) = {
+            let state = lock(&self.state);
+            (state.known, state.enrolled)
+        };
         let (rows, last) = store
             .read(|conn| Ok((cursors::woken_after(conn, known)?, offers::last_wake(conn)?)))?;
+        let found = rows.into_iter().map(Raised::from).collect();
+        self.take_in(enrolled, found, last);
+        Ok(())
+    }
+
+    /// Offers what was found above the number that was known, up to `last`.
+    fn take_in(&self, enrolled: u64, found: Vec<Raised>, last: u64) {
         let mut state = lock(&self.state);
+        // Another database may be at the path since, which counts by itself, and
+        // whose wakes were offered when it was opened.
+        if state.enrolled != enrolled {
+            return;
+        }
         // A transaction of this handle may have come in between.
-        let fresh = rows
-            .into_iter()
-            .map(Raised::from)
-            .filter(|wake| wake.number > state.known)
-            .collect();
+        let is_fresh = |wake: &Raised| wake.number > state.known;
+        let fresh = found.into_iter().filter(is_fresh).collect();
         self.offer(&mut state, fresh);
         state.known = state.known.max(last);
-        Ok(())
     }
 
     /// Offers the withheld wakes whose last holder has gone without taking its notice.
@@ -540,20 +586,41 @@ fn wants(agents: Option<&[String]>, watcher: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn raised(number: u64) -> Raised {
+        Raised {
+            number,
+            watcher: "agent:main:main".to_owned(),
+            target: Session::of("agent:main:child", None).unwrap(),
+        }
+    }
+
+    fn waiting(wakes: &Wakes) -> Vec<u64> {
+        lock(&wakes.state).queue.keys().copied().collect()
+    }
+
+    #[test]
+    fn what_was_found_in_a_database_that_was_replaced_meanwhile_counts_for_nothing() {
+        let wakes = Wakes::new(Path::new("/nowhere/a.db"), None);
+        wakes.take_in(0, vec![raised(7)], 9);
+        assert_eq!((waiting(&wakes), lock(&wakes.state).known), (vec![7], 9));
+        {
+            let mut state = lock(&wakes.state);
+            (state.enrolled, state.known) = (1, 3);
+        }
+        wakes.take_in(0, vec![raised(10)], 12);
+        assert_eq!((waiting(&wakes), lock(&wakes.state).known), (vec![7], 3));
+        wakes.take_in(1, vec![raised(8)], 8);
+        assert_eq!((waiting(&wakes), lock(&wakes.state).known), (vec![8], 8));
+    }
+
     #[test]
     fn of_a_pair_the_newest_wake_waits_in_whatever_order_they_are_offered() {
         for numbers in [[1, 2], [2, 1], [2, 2]] {
             let wakes = Wakes::new(Path::new("/nowhere/a.db"), None);
             for number in numbers {
-                let wake = Raised {
-                    number,
-                    watcher: "agent:main:main".to_owned(),
-                    target: Session::of("agent:main:child", None).unwrap(),
-                };
-                wakes.offer(&mut lock(&wakes.state), vec![wake]);
+                wakes.offer(&mut lock(&wakes.state), vec![raised(number)]);
             }
-            let waiting: Vec<_> = lock(&wakes.state).queue.keys().copied().collect();
-            assert_eq!(waiting, [2], "{numbers:?}");
+            assert_eq!(waiting(&wakes), [2], "{numbers:?}");
         }
     }
 }

@@ -55,6 +55,10 @@ pub const TESTS: &[Test] = &[
         a_replaced_file,
     ),
     (
+        "a_replaced_file_tells_its_own_wakes_whatever_waited_of_the_one_before",
+        wakes_of_a_replaced_file,
+    ),
+    (
         "a_file_moved_away_and_back_is_gone_and_there_again",
         moved_away_and_back,
     ),
@@ -743,6 +747,49 @@ fn replace_it() {
             .len(),
         301
     );
+}
+
+fn wakes_of_a_replaced_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("a.db");
+    let (aware, other) = (open(&database), open(&database));
+    aware.watch(Watch::new(MANAGER, CHILD)).unwrap();
+    let copy = folder.path().join("copy");
+    aware
+        .backup(Backup {
+            path: copy.to_str().unwrap().to_owned(),
+        })
+        .unwrap();
+    let wakes = |aware: &Awareness| {
+        let waited = WaitWakes {
+            timeout_ms: 10_000,
+            max: None,
+        };
+        aware.wait_wakes(waited).unwrap().wakes.len()
+    };
+    for _ in 0..3 {
+        record(&aware);
+        aware.drain_notices(DrainNotices::new(MANAGER)).unwrap();
+    }
+    // Waits in both for who asks.
+    record(&aware);
+    fs::rename(&database, folder.path().join("moved.db")).unwrap();
+    fs::rename(&copy, &database).unwrap();
+    // Its first, with a number below those before.
+    record(&aware);
+    assert_eq!(wakes(&aware), 1);
+    assert_eq!(wakes(&other), 1);
+    assert_eq!(
+        aware
+            .drain_notices(DrainNotices::new(MANAGER))
+            .unwrap()
+            .notices
+            .len(),
+        1
+    );
+    for aware in [aware, other] {
+        aware.close().unwrap();
+    }
 }
 
 fn moved_away_and_back() {
