@@ -51,14 +51,7 @@ impl Kept {
             let Ok(mut kept) = kept.try_borrow_mut() else {
                 return work(&mut conn.prepare(sql)?);
             };
-            let is_it = |(other, _): &(&str, _)| std::ptr::eq(*other, sql);
-            let at = match kept.iter().position(is_it) {
-                Some(at) => at,
-                None => {
-                    kept.push((sql, conn.prepare(sql)?));
-                    kept.len() - 1
-                }
-            };
+            let at = keep(&mut kept, conn, sql)?;
             let (_, statement) = &mut kept[at];
             let done = work(statement);
             statement.clear_bindings();
@@ -69,6 +62,20 @@ impl Kept {
     pub(crate) fn into_connection(self) -> Connection {
         self.0.into_owner()
     }
+}
+
+/// Where the statement of this text is, which is prepared if need be.
+fn keep<'a>(
+    kept: &mut Vec<(&'static str, Statement<'a>)>,
+    conn: &'a Connection,
+    sql: &'static str,
+) -> rusqlite::Result<usize> {
+    let is_it = |(other, _): &(&str, _)| std::ptr::eq(*other, sql);
+    if let Some(at) = kept.iter().position(is_it) {
+        return Ok(at);
+    }
+    kept.push((sql, conn.prepare(sql)?));
+    Ok(kept.len() - 1)
 }
 
 impl Deref for Kept {

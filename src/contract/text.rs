@@ -117,8 +117,11 @@ pub(crate) fn number(out: &mut Vec<u8>, value: impl Serialize) {
 
 /// A string in its quotes.
 pub(crate) fn string(out: &mut Vec<u8>, text: &str) {
-    let plain = |byte: &u8| *byte >= b' ' && *byte != b'"' && *byte != b'\\';
-    if text.as_bytes().iter().all(plain) {
+    // Without an early end, so that many bytes are looked at at once.
+    let is_plain = text.bytes().fold(true, |plain, b| {
+        plain & (b >= b' ') & (b != b'"') & (b != b'\\')
+    });
+    if is_plain {
         out.reserve(text.len() + 2);
         out.push(b'"');
         out.extend_from_slice(text.as_bytes());

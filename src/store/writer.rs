@@ -203,48 +203,80 @@ impl<T, D: FnOnce(Result<T>) + Send> Asker<T> for Nobody<D> {
 
 /// Where a thread waits for its own task alone.
 struct Ticket<T> {
-    said: Mutex<Said<T>>,
+    call: Call,
+    /// There when `Done` was said.
+    outcome: Mutex<Option<Result<T>>>,
+}
+
+/// What a waiting thread is told; apart from the outcome, so that it is one piece
+/// of code for all of them.
+#[derive(Default)]
+struct Call {
+    said: Mutex<Said>,
     told: Condvar,
 }
 
-enum Said<T> {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Said {
     /// Nothing yet, and the thread does not wait yet.
+    #[default]
     Coming,
     /// Nothing yet, and the thread waits.
     Waiting,
     /// Nobody leads, so this thread may.
     Lead,
-    Done(Result<T>),
+    Done,
 }
 
-impl<T> Ticket<T> {
-    fn say(&self, said: Said<T>) {
+impl Call {
+    fn say(&self, said: Said) {
         let mut now = lock(&self.said);
-        if matches!(*now, Said::Done(_)) {
+        if *now == Said::Done {
             return;
         }
         let before = std::mem::replace(&mut *now, said);
         drop(now);
         // Telling costs a system call.
-        if matches!(before, Said::Waiting) {
+        if before == Said::Waiting {
             self.told.notify_one();
         }
     }
 
-    /// The outcome; `None` when this thread may lead.
-    fn wait(&self) -> Option<Result<T>> {
+    /// Waits until `Lead` or `Done` is said; whether it is `Done`.
+    fn wait(&self) -> bool {
         let look = || lock(&self.said);
-        let mut said = look_out(look, look(), |said| !matches!(said, Said::Coming));
+        let mut said = look_out(look, look(), |said| *said != Said::Coming);
         loop {
-            match std::mem::replace(&mut *said, Said::Coming) {
+            match *said {
                 Said::Coming | Said::Waiting => {
                     *said = Said::Waiting;
                     said = wait(&self.told, said);
                 }
-                Said::Lead => return None,
-                Said::Done(outcome) => return Some(outcome),
+                Said::Lead => {
+                    *said = Said::Coming;
+                    return false;
+                }
+                Said::Done => return true,
             }
         }
+    }
+}
+
+impl<T> Ticket<T> {
+    fn new() -> Arc<Ticket<T>> {
+        Arc::new(Ticket {
+            call: Call::default(),
+            outcome: Mutex::default(),
+        })
+    }
+
+    /// The outcome; `None` when this thread may lead.
+    fn wait(&self) -> Option<Result<T>> {
+        let is_done = self.call.wait();
+        is_done.then(|| {
+            let outcome = lock(&self.outcome).take();
+            outcome.unwrap_or_else(|| Err(internal("an outcome was taken before")))
+        })
     }
 }
 
@@ -252,11 +284,12 @@ impl<T: Send> Asker<T> for Arc<Ticket<T>> {
     const WAITS: bool = true;
 
     fn tell(&mut self, outcome: Result<T>) {
-        self.say(Said::Done(outcome));
+        lock(&self.outcome).get_or_insert(outcome);
+        self.call.say(Said::Done);
     }
 
     fn hand_over(&self) -> bool {
-        self.say(Said::Lead);
+        self.call.say(Said::Lead);
         true
     }
 }
@@ -362,10 +395,7 @@ impl Writer {
     }
 
     fn carry_out<T: Send + 'static>(&self, work: impl Job<T> + 'static) -> Result<T> {
-        let ticket = Arc::new(Ticket {
-            said: Mutex::new(Said::Coming),
-            told: Condvar::new(),
-        });
+        let ticket = Ticket::new();
         let task = Work {
             events: 0,
             work,

@@ -155,9 +155,8 @@ impl Repeats {
 
 /// The milliseconds since the Unix epoch of an RFC 3339 time.
 pub(super) fn time_ms(text: &str) -> Option<i64> {
-    text.parse::<jiff::Timestamp>()
-        .ok()
-        .map(|time| time.as_millisecond())
+    let time = chrono::DateTime::parse_from_rfc3339(text).ok()?;
+    Some(time.timestamp_millis())
 }
 
 /// The time in the first 48 bits of a UUID of version 7, in milliseconds since
@@ -239,7 +238,17 @@ mod tests {
     fn times_and_uuids_are_read() {
         assert_eq!(time_ms("1970-01-01T00:00:01.5Z"), Some(1500));
         assert_eq!(time_ms("1970-01-01T01:00:00+01:00"), Some(0));
-        assert_eq!(time_ms("yesterday"), None);
+        assert_eq!(time_ms("1969-12-31T23:59:59.999Z"), Some(-1));
+        assert_eq!(time_ms("1970-01-01T00:00:00.123456789123Z"), Some(123));
+        for wrong in [
+            "yesterday",
+            "",
+            "1970-01-01",
+            "1970-02-30T00:00:00Z",
+            "1970-01-01T00:00:00",
+        ] {
+            assert_eq!(time_ms(wrong), None, "{wrong}");
+        }
         let id = "01a22c79-48ed-7480-a102-2d91c8ce991a";
         assert_eq!(uuid_time_ms(id), Some(0x01a2_2c79_48ed));
         assert_eq!(uuid_time_ms("01a22c79-48ed-4480-a102-2d91c8ce991a"), None);

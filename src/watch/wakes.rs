@@ -69,7 +69,7 @@ struct State {
 struct Before {
     known: u64,
     waiting: BTreeMap<u64, Raised>,
-    withheld: BTreeSet<u64>,
+    withheld: Vec<u64>,
 }
 
 /// A wake other handles were offered before this one was opened.

@@ -165,15 +165,19 @@ def check(status: int, message: str) -> None:
         raise error(_CODES.get(status, "internal"), message)
 
 
+# Made once: `json.dumps` with options makes one at each call, and `json.loads` guesses how bytes are encoded.
+_DECODER = json.JSONDecoder()
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=os.fspath)
+
+
 def _json(request: Mapping[str, object]) -> bytes:
     # Lone surrogates pass: the library refuses them with an error like any other bad text.
-    text = json.dumps(request, ensure_ascii=False, separators=(",", ":"), default=os.fspath)
-    return text.encode("utf-8", "surrogatepass")
+    return _ENCODER.encode(request).encode("utf-8", "surrogatepass")
 
 
 def _answer(status: int, reply: ctypes.c_void_p) -> Any:
     try:
-        answer = json.loads(ctypes.string_at(reply))
+        answer = _DECODER.decode(ctypes.string_at(reply).decode())
     finally:
         library().aware_string_free(reply)
     if status != OK:
