@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::contract::{Code, Error, Result, Wake};
+use crate::files;
 use crate::key::{self, Session};
 use crate::store::alive::{Alive, beside, beside_path, is_alive, is_at};
 use crate::store::offers::{self, Handle, Raised};
@@ -50,8 +51,9 @@ struct State {
     /// Every wake up to this number was offered, or lies in `withheld`.
     known: u64,
     withheld: Vec<Withheld>,
-    /// How often the handle was registered with a database.
+    /// How often the handle was registered with a database, and which that is.
     enrolled: u64,
+    file: Option<files::Identity>,
     alive: Option<Alive>,
     /// The sessions that the host runs, by this handle: they are marked anew
     /// whenever it is registered.
@@ -67,6 +69,7 @@ struct State {
 
 /// What a handle was offered of the database it was on before.
 struct Before {
+    file: Option<files::Identity>,
     known: u64,
     waiting: BTreeMap<u64, Raised>,
     withheld: Vec<u64>,
@@ -99,6 +102,7 @@ impl Wakes {
             // The lock of a handle on the file that was here before must go first.
             state.alive = None;
             (state.enrolled > 0).then(|| Before {
+                file: state.file,
                 known: state.known,
                 waiting: state.queue.clone(),
                 withheld: state.withheld.iter().map(|each| each.wake.number).collect(),
@@ -112,7 +116,9 @@ impl Wakes {
         }
         let known = offers::last_wake(tx.conn()?)?;
         // Another one counts by itself, a copy of an earlier day from where it was.
-        let before = before.map(|before| (before.known <= known).then_some(before));
+        let file = files::identity(&self.database);
+        let goes_on = |before: &Before| before.file == file && before.known <= known;
+        let before = before.map(|before| Some(before).filter(goes_on));
         let mut offered = Vec::new();
         let mut withheld = Vec::new();
         let mut held = Vec::new();
@@ -158,6 +164,7 @@ impl Wakes {
         let mut state = lock(&self.state);
         state.alive = Some(alive);
         state.enrolled += 1;
+        state.file = file;
         state.known = known;
         state.withheld = withheld;
         state.queue.clear();
