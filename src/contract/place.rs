@@ -1,8 +1,8 @@
 //! Which field a place in a JSON text belongs to.
 //!
 //! A crate that follows the path while it reads would be compiled into every
-//! request type a second time, a twelfth of the library. The reader tells where
-//! it stopped, and the path to there is one walk over the text.
+//! request type a second time, about 0.3 MB. The reader tells where it stopped,
+//! and the path to there is one walk over the text; a test holds it to the crate's.
 
 /// One step from a value to one inside it.
 enum Step<'a> {

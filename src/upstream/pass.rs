@@ -30,7 +30,7 @@ const COARSE_MS: i64 = 1_000;
 
 /// How often a pass begins anew when another one changed the link meanwhile, or
 /// goes on in the file after. Many: each time somebody else got on, and on a busy
-/// machine the same one can lose ten times in a row.
+/// machine the same one can lose eight times in a row.
 pub(super) const TRIES: usize = 64;
 
 /// The host of sessions on this machine.
