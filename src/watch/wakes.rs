@@ -67,6 +67,16 @@ struct State {
     closed: bool,
 }
 
+/// How a handle comes to the database at its path.
+enum Opened {
+    /// It is new.
+    First,
+    /// It was on another database there.
+    Another,
+    /// It was on this one.
+    Again(Before),
+}
+
 /// What a handle was offered of the database it was on before.
 struct Before {
     file: Option<files::Identity>,
@@ -118,7 +128,11 @@ impl Wakes {
         // Another one counts by itself, a copy of an earlier day from where it was.
         let file = files::identity(&self.database);
         let goes_on = |before: &Before| before.file == file && before.known <= known;
-        let before = before.map(|before| Some(before).filter(goes_on));
+        let opened = match before {
+            None => Opened::First,
+            Some(before) if goes_on(&before) => Opened::Again(before),
+            Some(_) => Opened::Another,
+        };
         let mut offered = Vec::new();
         let mut withheld = Vec::new();
         let mut held = Vec::new();
@@ -132,10 +146,10 @@ impl Wakes {
                 continue;
             }
             let holders = holders(tx, &others, row.wake, &row.watcher)?;
-            let (is_new, is_others) = match &before {
-                None => (holders.is_empty(), true),
-                Some(None) => (true, false),
-                Some(Some(before)) => (
+            let (is_new, is_others) = match &opened {
+                Opened::First => (holders.is_empty(), true),
+                Opened::Another => (true, false),
+                Opened::Again(before) => (
                     row.wake > before.known || before.waiting.contains_key(&row.wake),
                     before.withheld.contains(&row.wake),
                 ),
