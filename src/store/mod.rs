@@ -39,7 +39,7 @@ use readers::Readers;
 pub(crate) use steps::Step;
 pub(crate) use steps::Steps;
 use writer::Writer;
-pub(crate) use writer::{QUEUE_EVENTS, Tx};
+pub(crate) use writer::{QUEUE_EVENTS, Standing, Tx};
 
 /// How a database is opened.
 #[derive(Clone, Debug)]
@@ -203,6 +203,11 @@ impl Store {
     /// this one is writing, or waits to.
     pub(crate) fn data_version(&self) -> Result<Option<i64>> {
         self.writer()?.data_version()
+    }
+
+    /// How the database stands; `None` while this handle is writing.
+    pub(crate) fn standing(&self) -> Result<Option<Standing>> {
+        self.writer()?.standing()
     }
 
     /// What else in this process endangers the database that is open for writing.

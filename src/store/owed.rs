@@ -64,7 +64,8 @@ impl Owed {
     }
 }
 
-fn data_version(conn: &Kept) -> Result<i64> {
+/// A number that changes when another connection has written.
+pub(super) fn data_version(conn: &Kept) -> Result<i64> {
     conn.with("PRAGMA data_version", |ask| {
         ask.query_row([], |row| row.get(0))
     })

@@ -77,6 +77,15 @@ pub(super) struct Writer {
     called: Condvar,
 }
 
+/// How a database stands: as long as it is the same, nothing was written to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    files: Files,
+    /// What other connections did.
+    others: i64,
+    own: u64,
+}
+
 /// Where the writing connection is.
 #[derive(Default)]
 struct Slot {
@@ -552,20 +561,29 @@ impl Writer {
     }
 
     pub(super) fn data_version(&self) -> Result<Option<i64>> {
+        self.glance(|open| owed::data_version(&open.conn))
+    }
+
+    pub(super) fn standing(&self) -> Result<Option<Standing>> {
+        self.glance(|open| {
+            Ok(Standing {
+                files: open.files,
+                others: owed::data_version(&open.conn)?,
+                own: open.conn.total_changes(),
+            })
+        })
+    }
+
+    /// What the writing connection says, unless it is at work: who asks is not
+    /// to wait as long as a write may.
+    fn glance<T>(&self, ask: impl FnOnce(&OpenFile) -> Result<T>) -> Result<Option<T>> {
         let at_path = self.place.files()?;
-        // Who asks is not to wait as long as a write may.
         let Some(mut slot) = try_lock(&self.file) else {
             return Ok(None);
         };
         let turned = self.ensure_current(&mut slot, at_path);
         self.health.note(Some(at_path), turned)?;
-        slot.file()?
-            .conn
-            .with("PRAGMA data_version", |ask| {
-                ask.query_row([], |row| row.get(0))
-            })
-            .map(Some)
-            .map_err(fault)
+        ask(slot.file()?).map(Some)
     }
 
     /// Carries out one group and tells everybody whose task was in it. A panic

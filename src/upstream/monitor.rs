@@ -19,7 +19,7 @@ use super::room::{CatalogStats, Room};
 use super::{file_agent, opencode, stores};
 use crate::contract::{Catalog, Error, Outcome, OutcomeKind, Result};
 use crate::files::{self, Group, Hint, Subscription};
-use crate::key::Session;
+use crate::store::Standing;
 use crate::store::links::{self, Brief, FileStamp, LinkRow};
 
 /// The shortest time between two rounds that hints lead to: a program writes its
@@ -54,10 +54,9 @@ pub(crate) struct Settings {
 /// What a catalog's monitor is told.
 #[derive(Clone, Debug)]
 pub(super) enum Told {
-    /// The link of this id came, went, or was turned to another source.
+    /// The link of this id came, went, was turned to another source, or is to
+    /// be looked at.
     Link(i64),
-    /// The session's source is to be looked at.
-    Session(Session),
     /// A file changed, came or went.
     File(PathBuf),
     /// Only to wake it: it sees for itself.
@@ -106,6 +105,8 @@ pub(crate) struct Monitor {
     mailbox: Mailbox,
     told: Receiver<Told>,
     links: HashMap<i64, Linked>,
+    /// How the database stood when they were last taken in.
+    standing: Option<Standing>,
     /// The links by what their sources are called in file events, and by their
     /// threads, of which a hash is enough: who is looked at in vain is not the
     /// worse for it.
@@ -241,7 +242,7 @@ impl Monitor {
             sender,
             lost: Arc::default(),
         };
-        room.add_monitor(mailbox.clone());
+        room.add_monitor(catalog, mailbox.clone());
         // Counted from the start, so that every catalog is there to be asked for.
         room.count(catalog, |_| ());
         Monitor {
@@ -251,6 +252,7 @@ impl Monitor {
             mailbox,
             told,
             links: HashMap::new(),
+            standing: None,
             names: BTreeSet::new(),
             hasher: RandomState::new(),
             folders: HashMap::new(),
@@ -339,14 +341,6 @@ impl Monitor {
     fn take(&mut self, told: Told) {
         match told {
             Told::Link(id) => self.link_changed(id),
-            Told::Session(session) => {
-                let of_session = |conn: &_| links::of_session(conn, &session);
-                match self.room.store.look(of_session) {
-                    Ok(Some(link)) if self.links.contains_key(&link.id) => self.due.add(link.id),
-                    Ok(_) => {}
-                    Err(error) => unreadable(&error),
-                }
-            }
             Told::File(path) => self.file_changed(&path),
             Told::Nothing => {}
         }
@@ -476,6 +470,12 @@ impl Monitor {
     /// Takes in the links that changed since they were taken in.
     fn learn_changed(&mut self) -> Result<()> {
         let catalog = self.catalog;
+        // Asked before the reading: what is written meanwhile is a change.
+        let standing = self.room.store.standing()?;
+        if standing.is_some() && standing == self.standing {
+            return Ok(());
+        }
+        self.standing = None;
         let now = self
             .room
             .store
@@ -496,14 +496,15 @@ impl Monitor {
         }
         for some in changed.chunks(AT_ONCE) {
             for link in self.briefs(some)? {
-                self.learn(link);
+                self.learn(link)?;
             }
         }
+        self.standing = standing;
         Ok(())
     }
 
     /// Takes in a link as it is now.
-    fn learn(&mut self, link: Brief) {
+    fn learn(&mut self, link: Brief) -> Result<()> {
         let (id, source) = (link.id, link.source.as_path());
         let mut linked = Linked {
             revision: link.revision,
@@ -517,12 +518,12 @@ impl Monitor {
         let known = self.links.get_mut(&id);
         if self.catalog == Catalog::Opencode {
             if known.is_some_and(|known| known.revision == link.revision) {
-                return;
+                return Ok(());
             }
             // Where it is read from says which folders tell of it.
-            let whole = self.room.store.look(|conn| links::of_id(conn, id));
-            let Ok(Some(whole)) = whole else {
-                return;
+            let whole = self.room.store.look(|conn| links::of_id(conn, id))?;
+            let Some(whole) = whole else {
+                return Ok(());
             };
             let kept = self
                 .stores
@@ -551,6 +552,7 @@ impl Monitor {
             linked.folders = folders.map(|path| self.folder(path)).collect();
         }
         self.links.insert(id, linked);
+        Ok(())
     }
 
     /// The folder at the path, which many links may have in common.
@@ -593,7 +595,7 @@ impl Monitor {
         let Some(link) = self.briefs(&[id])?.pop() else {
             return Ok(false);
         };
-        self.learn(link);
+        self.learn(link)?;
         if let Some(link) = self.links.get(&id) {
             self.watch(link.folders.to_vec());
         }

@@ -25,7 +25,7 @@ pub(crate) struct Room {
     pub(super) interval: Duration,
     /// Ends every reading of an agent's file.
     pub(super) stop: AtomicBool,
-    monitors: Mutex<Vec<Mailbox>>,
+    monitors: Mutex<Vec<(Catalog, Mailbox)>>,
     stats: Mutex<BTreeMap<Catalog, CatalogStats>>,
     warned: AtomicBool,
     /// A bit for each catalog of which faults may be noted.
@@ -100,25 +100,17 @@ impl Room {
         })
     }
 
-    /// Tells the monitor that a link came, went, or was turned to another source.
-    pub(super) fn link_changed(&self, id: i64) {
-        self.tell(&Told::Link(id));
+    /// Tells the catalog's monitor that a link came, went, was turned to another
+    /// source, or is to be looked at.
+    pub(super) fn link_changed(&self, catalog: Catalog, id: i64) {
+        let monitors = lock(&self.monitors);
+        let of_catalog = monitors.iter().filter(|(of, _)| *of == catalog);
+        of_catalog.for_each(|(_, monitor)| monitor.tell(Told::Link(id)));
     }
 
-    /// Tells the monitor to look at a session's source.
-    pub(super) fn session_changed(&self, session: &Session) {
-        self.tell(&Told::Session(session.clone()));
-    }
-
-    fn tell(&self, told: &Told) {
-        for monitor in lock(&self.monitors).iter() {
-            monitor.tell(told.clone());
-        }
-    }
-
-    /// Has a monitor told of what concerns it.
-    pub(super) fn add_monitor(&self, monitor: Mailbox) {
-        lock(&self.monitors).push(monitor);
+    /// Has the catalog's monitor told of what concerns it.
+    pub(super) fn add_monitor(&self, catalog: Catalog, monitor: Mailbox) {
+        lock(&self.monitors).push((catalog, monitor));
     }
 
     /// The store at `source`, with what is known of it if it was kept.
@@ -139,7 +131,9 @@ impl Room {
     /// Ends every reading, and lets the monitor's threads end.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        self.tell(&Told::Nothing);
+        for (_, monitor) in lock(&self.monitors).iter() {
+            monitor.tell(Told::Nothing);
+        }
     }
 
     /// What the background did, by catalog.

@@ -119,7 +119,7 @@ pub(crate) fn adopt(room: &Room, request: Adopt) -> Result<Adopted> {
     if link.host == LOCAL && link.baseline_end.is_some() {
         pass_over(room, vec![link.clone()], Purpose::Baseline)?;
     }
-    room.link_changed(link.id);
+    room.link_changed(link.catalog, link.id);
     Ok(Adopted {
         adopted: true,
         linked: true,
@@ -294,10 +294,10 @@ pub(crate) fn release(room: &Room, request: &SessionRef) -> Result<Released> {
     let released = room.store.write(move |tx| {
         let link = links::of_session(tx.conn()?, &session)?;
         links::release(tx, &session)?;
-        Ok(link.map(|link| link.id))
+        Ok(link.map(|link| (link.catalog, link.id)))
     })?;
-    if let Some(id) = released {
-        room.link_changed(id);
+    if let Some((catalog, id)) = released {
+        room.link_changed(catalog, id);
     }
     Ok(Released {
         released: released.is_some(),
@@ -416,7 +416,10 @@ pub(crate) fn set_run_active(room: &Room, request: &SetRunActive) -> Result<RunA
     let active = pass::is_running(room, &session)?;
     if !active {
         // What came while the host ran it is looked for at once.
-        room.session_changed(&session);
+        let link = room.store.look(|conn| links::of_session(conn, &session))?;
+        if let Some(link) = link {
+            room.link_changed(link.catalog, link.id);
+        }
     }
     Ok(RunActive { active })
 }
