@@ -5,7 +5,7 @@
 //! interval all sources are looked at, which costs one look at each file that
 //! was not touched. What is longer than a slice is read in turn with the others.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -104,7 +104,9 @@ pub(crate) struct Monitor {
     settings: Settings,
     mailbox: Mailbox,
     told: Receiver<Told>,
-    links: HashMap<i64, Linked>,
+    /// In the order of their adoption, which is mostly that of their files: looking
+    /// at all of them then goes through memory, the system's too, in its order.
+    links: BTreeMap<i64, Box<Linked>>,
     /// How the database stood when they were last taken in.
     standing: Option<Standing>,
     /// The links by what their sources are called in file events, and by their
@@ -251,7 +253,7 @@ impl Monitor {
             settings,
             mailbox,
             told,
-            links: HashMap::new(),
+            links: BTreeMap::new(),
             standing: None,
             names: BTreeSet::new(),
             hasher: RandomState::new(),
@@ -551,7 +553,7 @@ impl Monitor {
             let folders = folders.into_iter().flatten();
             linked.folders = folders.map(|path| self.folder(path)).collect();
         }
-        self.links.insert(id, linked);
+        self.links.insert(id, Box::new(linked));
         Ok(())
     }
 
