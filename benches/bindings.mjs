@@ -1,6 +1,7 @@
 // Calls of the Node binding for the table: `WHAT COUNT` on standard input, nanoseconds on standard output.
 
 import { createInterface } from 'node:readline';
+import koffi from '../bindings/node/node_modules/koffi/index.js';
 import { Awareness } from '../bindings/node/index.js';
 
 const CHILD = 'agent:main:subagent:child';
@@ -14,10 +15,15 @@ const event = {
 const awareness = Awareness.openSync({ database: process.argv[2], monitor: { enabled: false } });
 await awareness.watch({ watcherSessionKey: 'agent:main:main', targetSessionKey: CHILD });
 
+// What any call takes that goes the same way.
+const empty = koffi.load(process.env.SESSION_AWARENESS_LIB).func('uint32_t aware_abi_version(void)');
+
 const calls = {
   record: () => awareness.recordSync(event),
   queue: () => awareness.recordSync({ ...event, wait: false }),
   promise: () => awareness.record(event),
+  empty: () => empty(),
+  emptyPromise: () => new Promise((resolve) => empty.async(resolve)),
 };
 
 console.log('ready');
@@ -27,7 +33,7 @@ for await (const line of createInterface({ input: process.stdin })) {
   for (let n = 0; n < Number(count); n += 1) {
     const begin = process.hrtime.bigint();
     const pending = calls[what]();
-    if (what === 'promise') await pending;
+    if (pending instanceof Promise) await pending;
     taken.push(Number(process.hrtime.bigint() - begin));
   }
   while ((await awareness.stats()).queuedEvents > 0);

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 
-from session_awareness import Awareness
+from session_awareness import Awareness, _ffi
 
 CHILD = "agent:main:subagent:child"
 
@@ -18,14 +18,20 @@ def main() -> None:
             "actor_type": "human",
             "payload": {"channel": "telegram"},
         }
+        calls = {
+            "record": lambda: awareness.record(**event),
+            "queue": lambda: awareness.record(**event, wait=False),
+            # What any call takes that goes the same way.
+            "empty": _ffi.library().aware_abi_version,
+        }
         print("ready", flush=True)
         for line in sys.stdin:
             what, count = line.split()
-            wait = None if what == "record" else False
+            call = calls[what]
             taken = []
             for _ in range(int(count)):
                 begin = time.perf_counter_ns()
-                awareness.record(**event, wait=wait)
+                call()
                 taken.append(time.perf_counter_ns() - begin)
             while awareness.stats()["queuedEvents"]:
                 pass

@@ -104,7 +104,9 @@ impl Binding {
 }
 
 pub fn bindings(table: &mut Table, folder: &Path, effort: Effort) {
-    table.head("What the bindings add to the C call (the floor)");
+    table.head(
+        "What the bindings add to the C call (floor: that call, and an empty one the same way)",
+    );
     let handle = Handle::open(&folder.join("c.db"));
     handle.ask(
         "aware_watch",
@@ -140,21 +142,28 @@ pub fn bindings(table: &mut Table, folder: &Path, effort: Effort) {
         };
         for (_, call, what, most) in rows.iter().filter(|row| row.0 == name) {
             let c = if *call == "queue" { &queued } else { &waits };
-            let mut pair = Pair::default();
+            let empty = if *call == "promise" {
+                "emptyPromise"
+            } else {
+                "empty"
+            };
+            let (mut pair, mut bare) = (Pair::default(), Pair::default());
             for round in 0..=effort.rounds(12) {
                 let theirs = binding.calls(call, 200);
+                let way = binding.calls(empty, 200);
                 let mut ours = Samples::default();
                 (0..200).for_each(|_| ours.add(timed(|| c.make())));
                 if round > 0 {
                     pair.library.round(theirs);
                     pair.floor.round(ours);
+                    bare.floor.round(way);
                 }
             }
             let above = pair.above();
             table.row(Row::figure(
                 format!("{what}: {} in all", time(pair.library.p50())),
                 format!("{} above", time(above)),
-                time(pair.floor.p50()),
+                format!("{} and {}", time(pair.floor.p50()), time(bare.floor.p50())),
                 &time(most * 1e3),
                 Some(above <= most * 1e3),
             ));

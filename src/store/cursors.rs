@@ -130,6 +130,45 @@ pub(crate) fn advance_open(tx: &Tx<'_>, told: &Told<'_>, sequence: u64) -> Resul
     Ok(())
 }
 
+/// Moves `material` of those told, each of whom is known to have a notice open:
+/// what is known is not asked of each of many rows.
+pub(super) fn advance_known(tx: &Tx<'_>, told: &Told<'_>, sequence: u64) -> Result<()> {
+    let kinds = KindSet::of(&[told.kind]).bits();
+    let Told { target, but, .. } = told;
+    let moved = match but {
+        None => tx.conn.with(
+            "UPDATE session_watch_cursors SET material = ?4, touched_at = ?5
+             WHERE target_session_key = ?1 AND target_agent_id = ?2 AND notify_kinds & ?3",
+            |update| {
+                update.execute(params![
+                    target.key,
+                    target.agent,
+                    kinds,
+                    sequence as i64,
+                    tx.now
+                ])
+            },
+        ),
+        Some(but) => tx.conn.with(
+            "UPDATE session_watch_cursors SET material = ?4, touched_at = ?5
+             WHERE target_session_key = ?1 AND target_agent_id = ?2 AND notify_kinds & ?3
+               AND watcher_session_key <> ?6",
+            |update| {
+                let sequence = sequence as i64;
+                update.execute(params![
+                    target.key,
+                    target.agent,
+                    kinds,
+                    sequence,
+                    tx.now,
+                    but
+                ])
+            },
+        ),
+    };
+    moved.map(drop).map_err(fault)
+}
+
 /// The ids of the cursors of those told, `most` of them at most, and whether
 /// each has an open notice.
 pub(crate) fn some_told(

@@ -35,7 +35,7 @@ pub(super) struct Known {
 pub(crate) enum Whom {
     /// These, by their ids.
     Each(Vec<i64>),
-    /// More than are worth a list.
+    /// More than are worth a list; each has a notice open.
     Many,
 }
 
@@ -163,7 +163,7 @@ fn settle_told(tx: &Tx<'_>) -> Result<()> {
                 kind: known.kind,
                 but: known.but.as_deref(),
             };
-            cursors::advance_open(tx, &told, material)
+            cursors::advance_known(tx, &told, material)
         }
     }
 }

@@ -27,18 +27,18 @@ LOG_CALLBACK = ctypes.CFUNCTYPE(
 _STATUS = ctypes.c_int32
 _HANDLE = ctypes.c_void_p
 _TEXT = ctypes.c_char_p
-# Not c_char_p: ctypes would hand over a copy, and the pointer to free would be lost.
-_OWNED_TEXT = ctypes.c_void_p
 _OUT = ctypes.POINTER(ctypes.c_void_p)
-_VERB = (_STATUS, (_HANDLE, _TEXT, _OUT))
+# Such a place keeps the pointer that is to be freed; a result of this type would be a copy alone.
+_OUT_TEXT = ctypes.POINTER(ctypes.c_char_p)
+_VERB = (_STATUS, (_HANDLE, _TEXT, _OUT_TEXT))
 
 FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     # name: (result, parameters)
     "aware_abi_version": (ctypes.c_uint32, ()),
     "aware_version": (_TEXT, ()),
-    "aware_open": (_STATUS, (_TEXT, _OUT, _OUT)),
+    "aware_open": (_STATUS, (_TEXT, _OUT, _OUT_TEXT)),
     "aware_close": (_STATUS, (_HANDLE,)),
-    "aware_string_free": (None, (_OWNED_TEXT,)),
+    "aware_string_free": (None, (ctypes.c_void_p,)),
     "aware_wake_fd": (ctypes.c_int32, (_HANDLE,)),
     "aware_set_wake_callback": (_STATUS, (_HANDLE, WAKE_CALLBACK, ctypes.c_void_p)),
     "aware_set_log_callback": (None, (LOG_CALLBACK, ctypes.c_void_p, ctypes.c_int32)),
@@ -145,7 +145,7 @@ def _declare(found: ctypes.CDLL, name: str) -> None:
 
 def open_handle(config: Mapping[str, object]) -> int:
     """A new handle; it is a key into the library's registry, so using it after close is safe."""
-    handle, reply = ctypes.c_void_p(), ctypes.c_void_p()
+    handle, reply = ctypes.c_void_p(), ctypes.c_char_p()
     status = library().aware_open(_json(config), ctypes.byref(handle), ctypes.byref(reply))
     _answer(status, reply)
     assert handle.value is not None
@@ -154,7 +154,7 @@ def open_handle(config: Mapping[str, object]) -> int:
 
 def call(verb: str, handle: int, request: Mapping[str, object]) -> Any:
     """Calls a verb; returns its reply, or raises the error it answers."""
-    reply = ctypes.c_void_p()
+    reply = ctypes.c_char_p()
     function = getattr(library(), "aware_" + verb)
     return _answer(function(handle, _json(request), ctypes.byref(reply)), reply)
 
@@ -175,9 +175,12 @@ def _json(request: Mapping[str, object]) -> bytes:
     return _ENCODER.encode(request).encode("utf-8", "surrogatepass")
 
 
-def _answer(status: int, reply: ctypes.c_void_p) -> Any:
+def _answer(status: int, reply: ctypes.c_char_p) -> Any:
     try:
-        answer = _DECODER.decode(ctypes.string_at(reply).decode())
+        text = reply.value
+        assert text is not None
+        # Nothing stands before or behind the object, which `decode` would look for.
+        answer, _ = _DECODER.raw_decode(text.decode())
     finally:
         library().aware_string_free(reply)
     if status != OK:
