@@ -351,7 +351,7 @@ fn wakes(table: &mut Table, folder: &Path, effort: Effort) {
         );
         let pair = Pair::measure(
             effort.rounds(10),
-            20,
+            60,
             || {
                 n += 1;
                 let row = prompt("s", 5_000_000 + n);

@@ -347,12 +347,13 @@ mod tests {
     #[test]
     fn whatever_comes_first_after_a_replacement_the_new_file_gets_nothing_of_the_old_log() {
         type First = fn(&Store, &Path) -> Result<()>;
-        let firsts: [(&str, First); 6] = [
+        let firsts: [(&str, First); 7] = [
             ("checkpoint", |store, _| store.checkpoint()),
             ("read", |store, _| store.read(|_| Ok(()))),
             ("look", |store, _| store.look(|_| Ok(()))),
             ("write", |store, _| store.write(|_| Ok(()))),
             ("data version", |store, _| store.data_version().map(|_| ())),
+            ("standing", |store, _| store.standing().map(|_| ())),
             ("copy", |store, folder| {
                 let second = folder.join("second");
                 store.copy_to(second.to_str().unwrap())?;
@@ -372,6 +373,66 @@ mod tests {
             let moved = Connection::open(folder.path().join("moved")).unwrap();
             assert!(has_rows(&moved).unwrap(), "{name}: the log was lost");
         }
+    }
+
+    #[test]
+    fn a_standing_is_another_after_every_write_and_the_same_without_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options::of_test(folder.path());
+        let (store, other) = (open(&options), open(&options));
+        let add = |to: &Store| {
+            to.write(|tx| {
+                let row = "CREATE TABLE IF NOT EXISTS u(n); INSERT INTO u VALUES (1)";
+                tx.conn()?.execute_batch(row).map_err(fault)
+            })
+        };
+        let standing = || store.standing().unwrap().expect("nobody writes");
+        type Step<'a> = (&'a str, bool, Box<dyn Fn() + 'a>);
+        let steps: [Step<'_>; 6] = [
+            ("its own write", true, Box::new(|| add(&store).unwrap())),
+            ("another's write", true, Box::new(|| add(&other).unwrap())),
+            ("nothing", false, Box::new(|| {})),
+            (
+                "a read",
+                false,
+                Box::new(|| drop(store.read(has_rows).unwrap())),
+            ),
+            (
+                "another's read",
+                false,
+                Box::new(|| drop(other.read(has_rows).unwrap())),
+            ),
+            (
+                "another file",
+                true,
+                Box::new(|| replace(&store, folder.path())),
+            ),
+        ];
+        for (what, changes, step) in steps {
+            let before = standing();
+            step();
+            assert_eq!(standing() != before, changes, "{what}");
+            assert_eq!(standing(), standing(), "{what}");
+        }
+        // Nobody is kept waiting for one while a transaction is under way.
+        let (entered, leave) = (
+            Arc::new(std::sync::Barrier::new(2)),
+            Arc::new(std::sync::Barrier::new(2)),
+        );
+        let ends = (Arc::clone(&entered), Arc::clone(&leave));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let stay = move |_: &Tx<'_>| {
+                    ends.0.wait();
+                    ends.1.wait();
+                    Ok(())
+                };
+                store.write(stay).unwrap();
+            });
+            entered.wait();
+            assert_eq!(store.standing().unwrap(), None);
+            leave.wait();
+        });
     }
 
     #[test]
@@ -421,6 +482,10 @@ mod tests {
                 kind: Kind::GoalChanged,
                 but: None,
             };
+            let told_but = cursors::Told {
+                but: Some("agent:main:all"),
+                ..told
+            };
             scans::take();
             let rows = [
                 cursors::of_target(conn, target)?.len(),
@@ -429,6 +494,8 @@ mod tests {
                 cursors::woken_after(conn, 398)?.len(),
                 cursors::some_told(conn, &told, 9)?.len(),
                 cursors::without_notice(conn, &told)?.len(),
+                cursors::advance_known(tx, &told, 100).map(|()| 0)?,
+                cursors::advance_known(tx, &told_but, 100).map(|()| 0)?,
                 usize::from(cursors::of_pair(conn, "agent:main:all", target)?.is_some()),
                 usize::from(cursors::any_of_target(conn, target)?),
                 usize::from(cursors::is_open(conn, 100)?),
@@ -443,7 +510,10 @@ mod tests {
             Ok((rows, scans::take()))
         });
         let (rows, scans) = asked.unwrap();
-        assert_eq!(rows, [2, 9, 400, 2, 2, 0, 1, 1, 1, 1, 1, 100, 400, 0, 0, 0]);
+        assert_eq!(
+            rows,
+            [2, 9, 400, 2, 2, 0, 0, 0, 1, 1, 1, 1, 1, 100, 400, 0, 0, 0]
+        );
         assert!(scans.is_empty(), "{scans:#?}");
     }
 

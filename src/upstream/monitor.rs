@@ -26,6 +26,13 @@ use crate::store::links::{self, Brief, FileStamp, LinkRow};
 /// rows in bursts, and the first of them is followed at once.
 const GATHER: Duration = Duration::from_millis(2);
 
+/// A look at a store takes in all of its sessions, and a busy one is written to all
+/// the time: so many times as long as the last look took nothing is looked at.
+const REST: u32 = 4;
+
+/// The longest of such rests.
+const LONGEST_REST: Duration = Duration::from_millis(50);
+
 /// When a round that failed is tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
@@ -268,16 +275,18 @@ impl Monitor {
     /// Watches until the handle closes.
     pub(crate) fn run(mut self) {
         let mut next_round = Instant::now() + self.settings.initial_delay;
-        let mut gathered = Instant::now();
+        // Until then hints are gathered.
+        let mut rested = Instant::now();
         self.refresh();
         while !self.room.is_stopped() {
             // What a busy round left over goes on at once.
             if self.due.queue.is_empty() {
                 let again = self.put_off.front().map(|(when, _)| *when);
                 let stores = self.stores.values().filter_map(|kept| kept.again);
+                let stores = stores.map(|when| when.max(rested));
                 let wait = stores.chain(again).fold(next_round, Instant::min);
                 match self.told.recv_deadline(wait) {
-                    Ok(told) => self.gather(told, gathered),
+                    Ok(told) => self.gather(told, rested),
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
@@ -294,7 +303,10 @@ impl Monitor {
             {
                 self.due.add(id);
             }
-            self.look_at_stores_again();
+            if Instant::now() >= rested {
+                self.look_at_stores_again();
+            }
+            let began = Instant::now();
             if let Err(error) = self.follow_up(next_round) {
                 if pass::is_closed(&error) {
                     return;
@@ -304,7 +316,11 @@ impl Monitor {
                 next_round = next_round.min(Instant::now() + TRY_AGAIN);
                 log::warn!(target: "upstream", "{} sessions are looked at again later: {error}", self.catalog.as_str());
             }
-            gathered = Instant::now() + GATHER;
+            let rest = match self.catalog {
+                Catalog::Opencode => (began.elapsed() * REST).clamp(GATHER, LONGEST_REST),
+                _ => GATHER,
+            };
+            rested = Instant::now() + rest;
         }
     }
 
@@ -312,13 +328,20 @@ impl Monitor {
     /// already, what a host's own call leads to after a while, since its next
     /// call may be to look for itself.
     fn gather(&mut self, first: Told, soon: Instant) {
-        let mut end = Instant::now() + CALLS;
+        let is_file = |told: &Told| matches!(told, Told::File(_));
+        let mut end = match is_file(&first) {
+            true => soon,
+            false => Instant::now() + CALLS,
+        };
         let mut next = Some(first);
         while let Some(told) = next {
-            if matches!(told, Told::File(_)) {
+            if is_file(&told) {
                 end = end.min(soon);
             }
             self.take(told);
+            if self.room.is_stopped() {
+                return;
+            }
             // Asking the channel to wait until a time that is over gives the
             // processor away to others first.
             next = if Instant::now() < end {
@@ -351,13 +374,19 @@ impl Monitor {
     fn look_at_stores_again(&mut self) {
         let now = Instant::now();
         for (source, kept) in &mut self.stores {
-            if kept.again.take_if(|when| *when <= now).is_some() {
-                let of_store = self
-                    .links
-                    .iter()
-                    .filter(|(_, link)| *link.source == **source);
-                of_store.for_each(|(id, _)| self.due.add(*id));
+            if kept.again.take_if(|when| *when <= now).is_none() {
+                continue;
             }
+            let state = kept.state();
+            if state.is_some() && state == kept.settled {
+                kept.look_again(state);
+                continue;
+            }
+            let of_store = self
+                .links
+                .iter()
+                .filter(|(_, link)| *link.source == **source);
+            of_store.for_each(|(id, _)| self.due.add(*id));
         }
     }
 
