@@ -354,6 +354,10 @@ mod tests {
             watcher: usize,
             target: usize,
         },
+        /// Everybody watches it.
+        Crowd {
+            target: usize,
+        },
         Unwatch {
             watcher: usize,
             target: usize,
@@ -361,6 +365,14 @@ mod tests {
         Drain {
             watcher: usize,
         },
+    }
+
+    /// Beyond those who are told one by one, also when one of them did it.
+    const WATCHERS: usize = FEW + 4;
+
+    /// The last of them listens to one kind alone.
+    fn kinds_of(watcher: usize) -> Option<Vec<Kind>> {
+        (watcher == WATCHERS - 1).then(|| vec![Kind::GoalChanged])
     }
 
     /// The cursors and heads as the machine has them.
@@ -382,13 +394,14 @@ mod tests {
             Kind::GoalChanged,
             Kind::RunCompleted,
         ]);
-        let pair = || (0..5_usize, 0..2_usize);
+        let pair = || (0..WATCHERS, 0..2_usize);
         prop_oneof![
-            6 => (0..2_usize, kind, prop::option::of(0..5_usize))
+            6 => (0..2_usize, kind, prop::option::of(0..WATCHERS))
                 .prop_map(|(target, kind, actor)| Op::Event { target, kind, actor }),
+            1 => (0..2_usize).prop_map(|target| Op::Crowd { target }),
             2 => pair().prop_map(|(watcher, target)| Op::Watch { watcher, target }),
             1 => pair().prop_map(|(watcher, target)| Op::Unwatch { watcher, target }),
-            2 => (0..5_usize).prop_map(|watcher| Op::Drain { watcher }),
+            2 => (0..WATCHERS).prop_map(|watcher| Op::Drain { watcher }),
         ]
     }
 
@@ -433,13 +446,22 @@ mod tests {
                 let input = Input::Watch {
                     version: model.heads[to],
                     provenance: Provenance::Explicit,
-                    kinds: None,
+                    kinds: kinds_of(by).as_deref().map(KindSet::of),
                 };
                 let old = model.cursors.get(&(by, to)).copied();
                 model
                     .cursors
                     .insert((by, to), step(old, input).cursor.unwrap());
-                watch(Watch::new(watcher(by), target(to).key))?(tx)?;
+                let request = Watch {
+                    notify_kinds: kinds_of(by),
+                    ..Watch::new(watcher(by), target(to).key)
+                };
+                watch(request)?(tx)?;
+            }
+            Op::Crowd { target } => {
+                for watcher in 0..WATCHERS {
+                    carry_out(tx, model, &Op::Watch { watcher, target })?;
+                }
             }
             Op::Unwatch {
                 watcher: by,
@@ -474,7 +496,7 @@ mod tests {
         for to in 0..2 {
             model.heads[to] = events::head(tx.conn()?, &target(to))?.last;
             for row in cursors::of_target(tx.conn()?, &target(to))? {
-                let by = (0..5).find(|n| watcher(*n) == row.watcher).unwrap();
+                let by = (0..WATCHERS).find(|n| watcher(*n) == row.watcher).unwrap();
                 model.cursors.insert((by, to), row.cursor);
             }
         }
