@@ -233,13 +233,17 @@ fn default_summary(kind: Kind, payload: &Map<String, Value>, channel: Option<&st
 
 /// What of a payload may come out again, as a JSON object; `None` when nothing may.
 fn project(payload: &Map<String, Value>, channel: Option<&str>) -> Option<String> {
+    if payload.is_empty() {
+        return None;
+    }
     let outcome = payload.get("outcome").and_then(Value::as_str);
     let outcome = outcome.filter(|word| matches!(*word, "error" | "timeout" | "cancelled"));
     let turns = match payload.get("turns") {
         Some(Value::Number(turns)) => positive(turns),
         _ => None,
     };
-    let mut json = Vec::new();
+    // Room for what is usual: to grow costs each time.
+    let mut json = Vec::with_capacity(64);
     let lead = |json: &mut Vec<u8>, name: &str| {
         json.push(if json.is_empty() { b'{' } else { b',' });
         text::raw(json, name);
