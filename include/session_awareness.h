@@ -17,7 +17,9 @@
  *              the status alone is wanted. Handles are closed with aware_close.
  *   Threads    Any thread may call anything at any time, on one handle too.
  *              The library's own threads block all signals, so the host's
- *              handlers never run on them. The library is never unloaded.
+ *              handlers never run on them. A handler itself may call nothing
+ *              of it. A pthread_cancel takes effect when the call is over. The
+ *              library is never unloaded.
  *   Limits     A request is at most 16 MiB; sessionId, actorId, runId and
  *              dedupeKey at most 512 bytes, a session key 1 to 512; a batch at
  *              most 1,000 events. A limit below 1 is refused, one above the
@@ -40,7 +42,8 @@
  *              any open and close of the file, drops this library's locks and
  *              can delete its live write-ahead log. Everything a host wants to
  *              read has a verb, and aware_backup copies the file. Other
- *              processes may use this library on it at the same time. It must
+ *              processes may use this library on it at the same time; a second
+ *              copy of it in the same process is refused (`unsupported`). It must
  *              be on a local disk: NFS, SMB and 9p are refused. Beside it lie
  *              DATABASE-wal and -shm (SQLite's), DATABASE-wake and
  *              DATABASE-handle-N (the library's), all with mode 0600.
@@ -125,7 +128,8 @@ typedef struct aware_t aware_t;
 
 /**
  * Called with each wake: `user` as it was set, `wake_json` as one element of
- * aware_wait_wakes' `wakes`, valid for the call. It must not unwind.
+ * aware_wait_wakes' `wakes`, valid for the call. It must return: no exception, longjmp or
+ * pthread_exit may leave it. A child of fork that returns from it ends.
  */
 typedef void (*aware_wake_callback)(void *user, const char *wake_json);
 
@@ -133,7 +137,8 @@ typedef void (*aware_wake_callback)(void *user, const char *wake_json);
  * Called with each line the library logs: `user` as it was set, `level` 1
  * error, 2 warn, 3 info, 4 debug, 5 trace; both strings are valid for the
  * call. It may call nothing of the library (every call answers `busy`), must
- * not wait for a thread that is inside the library, and must not unwind.
+ * not wait for a thread that is inside the library, and must return: no
+ * exception, longjmp or pthread_exit may leave it, and no child of fork.
  */
 typedef void (*aware_log_callback)(void *user, int32_t level, const char *target, const char *message);
 
@@ -176,7 +181,8 @@ const char *aware_version(void);
  * most `busyTimeoutMs` for each of both. The handle is closed with aware_close, the reply
  * freed with aware_string_free. Errors: invalid_argument, not_found (no file,
  * and none is to be made), unsupported (made by a newer version; a network
- * file system; a child of fork whose parent had handles open), storage, busy, internal.
+ * file system; a child of fork whose parent had handles open; another copy of this
+ * library in this process has it open), storage, busy, internal.
  */
 int32_t aware_open(const char *config_json,
                    aware_t **handle,
@@ -204,8 +210,8 @@ void aware_string_free(char *reply_json);
  * The read end of a non-blocking pipe that is readable while wakes wait, for
  * event loops; -1 when there is none (closed, read only, no descriptor left).
  *
- * It is the library's: never close it; it goes with the handle. Reading its
- * bytes is fine. When it is readable, call aware_wait_wakes with `timeoutMs`
+ * It is the library's: never close it; it goes with the handle (who closes it
+ * loses it alone). Reading its bytes is fine. When it is readable, call aware_wait_wakes with `timeoutMs`
  * 0 until the reply is empty. Any thread, never blocks.
  */
 int32_t aware_wake_fd(aware_t *handle);

@@ -5,7 +5,8 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, Range};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
@@ -171,10 +172,50 @@ pub(crate) fn on_another_thread<T>(call: impl FnOnce() -> T) -> io::Result<T> {
         .map_err(|_| io::Error::other("the call panicked"))
 }
 
-/// A non-blocking pipe that no child process inherits: its read and its write end.
+#[cfg(target_os = "linux")]
+const PTHREAD_CANCEL_DISABLE: libc::c_int = 1;
+#[cfg(not(target_os = "linux"))]
+use libc::PTHREAD_CANCEL_DISABLE;
+
+unsafe extern "C" {
+    /// Not among those of the crate `libc`.
+    fn pthread_setcancelstate(state: libc::c_int, before: *mut libc::c_int) -> libc::c_int;
+}
+
+/// Runs `call` so that a `pthread_cancel` of this thread comes after it: the system
+/// would end the thread in the middle of what others wait for, or the process.
+pub(crate) fn without_cancellation<T>(call: impl FnOnce() -> T) -> T {
+    let mut before = 0;
+    // SAFETY: sets this thread's state and writes the one before, an int.
+    let refused = unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
+    let done = call();
+    if refused == 0 {
+        // SAFETY: a state that the system told.
+        unsafe { pthread_setcancelstate(before, std::ptr::null_mut()) };
+    }
+    done
+}
+
+/// A non-blocking pipe that no child process inherits. What the host is shown is a
+/// descriptor of its own: should it close that, as it must not, the pipe still has a
+/// reader, and to write to it is no SIGPIPE.
 pub(crate) struct Pipe {
+    shown: Option<File>,
     read: File,
     write: File,
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        let identity = |end: &File| end.metadata().map(|meta| (meta.dev(), meta.ino()));
+        let own = identity(&self.read).ok();
+        if let Some(shown) = self.shown.take()
+            && identity(&shown).ok() != own
+        {
+            // Closed by the host, for which another file may have its number now.
+            let _ = shown.into_raw_fd();
+        }
+    }
 }
 
 impl Pipe {
@@ -198,12 +239,16 @@ impl Pipe {
         }
         // SAFETY: the call succeeded, so both are open descriptors that nobody else owns.
         let [read, write] = ends.map(|end| File::from(unsafe { OwnedFd::from_raw_fd(end) }));
-        Ok(Pipe { read, write })
+        Ok(Pipe {
+            shown: Some(read.try_clone()?),
+            read,
+            write,
+        })
     }
 
-    /// The read end's descriptor; it stays the pipe's.
+    /// A descriptor of the read end for the host; it stays the pipe's.
     pub(crate) fn fd(&self) -> RawFd {
-        self.read.as_raw_fd()
+        self.shown.as_ref().map_or(-1, AsRawFd::as_raw_fd)
     }
 
     /// Makes the read end readable with one byte, when none waits in it.
@@ -219,13 +264,14 @@ impl Pipe {
     pub(crate) fn clear(&self) {
         use io::Read;
         let mut bytes = [0; 64];
-        while matches!((&self.read).read(&mut bytes), Ok(n) if n > 0) {}
+        // Not until there is none: the host may have made reading it block.
+        while self.waiting() > 0 && matches!((&self.read).read(&mut bytes), Ok(n) if n > 0) {}
     }
 
     fn waiting(&self) -> libc::c_int {
         let mut bytes: libc::c_int = 0;
         // SAFETY: FIONREAD writes one int, and `bytes` is one.
-        let asked = unsafe { libc::ioctl(self.fd(), libc::FIONREAD, &mut bytes) };
+        let asked = unsafe { libc::ioctl(self.read.as_raw_fd(), libc::FIONREAD, &mut bytes) };
         if asked == 0 { bytes } else { 0 }
     }
 }

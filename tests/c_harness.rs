@@ -44,6 +44,7 @@ macro_rules! programs {
 programs! {
     arguments
     closing
+    copies
     fork
     handles
     header

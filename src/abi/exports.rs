@@ -50,7 +50,8 @@ pub struct aware_t {
 }
 
 /// Called with each wake: `user` as it was set, `wake_json` as one element of
-/// aware_wait_wakes' `wakes`, valid for the call. It must not unwind.
+/// aware_wait_wakes' `wakes`, valid for the call. It must return: no exception, longjmp or
+/// pthread_exit may leave it. A child of fork that returns from it ends.
 #[allow(non_camel_case_types)]
 pub type aware_wake_callback =
     Option<unsafe extern "C" fn(user: *mut c_void, wake_json: *const c_char)>;
@@ -58,7 +59,8 @@ pub type aware_wake_callback =
 /// Called with each line the library logs: `user` as it was set, `level` 1
 /// error, 2 warn, 3 info, 4 debug, 5 trace; both strings are valid for the
 /// call. It may call nothing of the library (every call answers `busy`), must
-/// not wait for a thread that is inside the library, and must not unwind.
+/// not wait for a thread that is inside the library, and must return: no
+/// exception, longjmp or pthread_exit may leave it, and no child of fork.
 #[allow(non_camel_case_types)]
 pub type aware_log_callback = Option<
     unsafe extern "C" fn(
@@ -115,7 +117,8 @@ struct Opened {
 /// most `busyTimeoutMs` for each of both. The handle is closed with aware_close, the reply
 /// freed with aware_string_free. Errors: invalid_argument, not_found (no file,
 /// and none is to be made), unsupported (made by a newer version; a network
-/// file system; a child of fork whose parent had handles open), storage, busy, internal.
+/// file system; a child of fork whose parent had handles open; another copy of this
+/// library in this process has it open), storage, busy, internal.
 ///
 /// # Safety
 /// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
@@ -188,8 +191,8 @@ pub unsafe extern "C" fn aware_string_free(reply_json: *mut c_char) {
 /// The read end of a non-blocking pipe that is readable while wakes wait, for
 /// event loops; -1 when there is none (closed, read only, no descriptor left).
 ///
-/// It is the library's: never close it; it goes with the handle. Reading its
-/// bytes is fine. When it is readable, call aware_wait_wakes with `timeoutMs`
+/// It is the library's: never close it; it goes with the handle (who closes it
+/// loses it alone). Reading its bytes is fine. When it is readable, call aware_wait_wakes with `timeoutMs`
 /// 0 until the reply is empty. Any thread, never blocks.
 #[unsafe(no_mangle)]
 pub extern "C" fn aware_wake_fd(handle: *mut aware_t) -> i32 {

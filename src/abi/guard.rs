@@ -161,7 +161,8 @@ pub(super) fn status_of<T>(outcome: &Result<T>) -> i32 {
     }
 }
 
-/// Runs `call` so that no panic leaves it, and refuses it inside a log callback.
+/// Runs `call` so that no panic leaves it and no cancellation ends it, and refuses it
+/// inside a log callback.
 pub(super) fn keep_in<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
     if logging::inside_callback() {
         return Err(Error::new(
@@ -173,13 +174,14 @@ pub(super) fn keep_in<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
     let guarded = || {
         DEPTH.set(DEPTH.get() + 1);
         let outcome = catch_unwind(AssertUnwindSafe(call));
+        let outcome = outcome.unwrap_or_else(|panic| Err(fault(panic)));
         DEPTH.set(DEPTH.get() - 1);
-        outcome.unwrap_or_else(|panic| Err(fault(panic)))
+        outcome
     };
     // A destructor of the host's own thread-specific values may call too, when
     // those of this library's are gone.
     if sys::thread_is_ending() {
-        let moved = sys::on_another_thread(guarded);
+        let moved = sys::without_cancellation(|| sys::on_another_thread(guarded));
         return moved.unwrap_or_else(|problem| {
             Err(Error::new(
                 Code::Internal,
@@ -187,21 +189,21 @@ pub(super) fn keep_in<T>(call: impl FnOnce() -> Result<T>) -> Result<T> {
             ))
         });
     }
-    guarded()
+    sys::without_cancellation(guarded)
 }
 
 fn fault(panic: Box<dyn Any + Send>) -> Error {
+    let place = || PLACE.try_with(RefCell::take).ok().flatten();
     // The panic's own text may quote what it was working on; the place does not.
-    // Dropping the payload may panic in turn, and it is of no more use.
-    std::mem::forget(panic);
-    let place = PLACE
-        .try_with(RefCell::take)
-        .ok()
-        .flatten()
-        .unwrap_or_else(|| "an unknown place".to_owned());
+    let at = place().unwrap_or_else(|| "an unknown place".to_owned());
+    // Dropping the payload may panic in turn; that one's is of no use at all.
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+        place();
+    }
     Error::new(
         Code::Internal,
-        format!("a fault of the library at {place}; the handle stays usable"),
+        format!("a fault of the library at {at}; the handle stays usable"),
     )
 }
 

@@ -41,6 +41,15 @@ fn a_panic_becomes_internal_and_its_text_stays_inside() {
 }
 
 #[test]
+fn the_payload_of_a_panic_goes_with_it() {
+    let kept = std::sync::Arc::new(());
+    // SAFETY: no reply is wanted.
+    let status = unsafe { answer::<Nothing>(null_mut(), || std::panic::panic_any(kept.clone())) };
+    assert_eq!(status, AWARE_INTERNAL);
+    assert_eq!(std::sync::Arc::strong_count(&kept), 1);
+}
+
+#[test]
 fn a_payload_that_panics_when_dropped_does_not_leave_the_guard() {
     struct Bomb;
     impl Drop for Bomb {

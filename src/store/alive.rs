@@ -8,16 +8,44 @@ use std::time::{Duration, Instant};
 
 use super::{Tx, offers};
 use crate::contract::{Error, Result};
-use crate::sys::NotInChild;
+use crate::files::{self, Identity};
+use crate::sync::{ProcessMutex, lock_process};
+use crate::sys::{NotInChild, PerProcess};
+
+/// The files of the handles that this copy of the library has in this process.
+static OWN: PerProcess<ProcessMutex<Vec<Identity>>> = PerProcess::new();
 
 /// Proof that a handle lives: a locked file beside the database, which no
 /// other open or close in the process unlocks and no crash leaves locked.
 pub(crate) struct Alive {
     pub(crate) id: i64,
     path: PathBuf,
-    // Dropped in this order: a child must not find the number of a closed descriptor.
+    // Dropped in this order: a child must not find the number of a closed descriptor,
+    // nor anybody an open one that is not listed as this library's.
     _in_child: NotInChild,
     locked: File,
+    _own: Own,
+}
+
+/// Lists a handle's file as this library's.
+struct Own(Identity);
+
+impl Own {
+    fn list(file: &File) -> io::Result<Own> {
+        let found = file.metadata()?;
+        let file = (found.dev(), found.ino());
+        lock_process(OWN.get()).push(file);
+        Ok(Own(file))
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let mut own = lock_process(OWN.get());
+        if let Some(at) = own.iter().position(|file| *file == self.0) {
+            own.swap_remove(at);
+        }
+    }
 }
 
 impl Alive {
@@ -60,6 +88,7 @@ impl Alive {
                 id,
                 path,
                 _in_child: NotInChild::guard(&file),
+                _own: Own::list(&file).map_err(|problem| no_file(&problem))?,
                 locked: file,
             })),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -85,7 +114,7 @@ impl Drop for Alive {
 /// Whether the handle's file is locked; a dead one's is removed.
 pub(crate) fn is_alive(database: &Path, id: i64) -> bool {
     let path = beside_path(database, &format!("handle-{id}"));
-    let Ok(file) = File::open(&path) else {
+    let Ok(file) = existing(&path) else {
         return false;
     };
     match file.try_lock() {
@@ -95,6 +124,31 @@ pub(crate) fn is_alive(database: &Path, id: i64) -> bool {
         }
         Err(_) => true,
     }
+}
+
+/// Whether one of these handles, which live, is of another copy of this library in
+/// this process: its SQLite and this one's do not see each other's locks, and what
+/// both write is a damaged file. Where the system does not tell, `false`.
+pub(crate) fn is_in_another_copy(database: &Path, handles: impl Iterator<Item = i64>) -> bool {
+    let own = lock_process(OWN.get()).clone();
+    let file = |id| files::identity(&beside_path(database, &format!("handle-{id}")));
+    let others: Vec<Identity> = handles
+        .filter_map(file)
+        .filter(|file| !own.contains(file))
+        .collect();
+    if others.is_empty() {
+        return false;
+    }
+    let is_one = |open: PathBuf| {
+        // By its name first: to look at a file may hang, to read a link does not.
+        let named = std::fs::read_link(&open).is_ok_and(|file| {
+            let name = file.file_name().map(|name| name.to_string_lossy());
+            name.is_some_and(|name| name.contains("-handle-"))
+        });
+        named && files::identity(&open).is_some_and(|file| others.contains(&file))
+    };
+    std::fs::read_dir("/proc/self/fd")
+        .is_ok_and(|open| open.flatten().any(|entry| is_one(entry.path())))
 }
 
 /// Whose turn it is, over all processes, to make the database or to clear its
@@ -134,7 +188,7 @@ impl Drop for Turn {
 
 /// Whether the handle's file is locked, for who only looks: nothing is removed.
 pub(crate) fn is_locked(database: &Path, id: u64) -> bool {
-    File::open(beside_path(database, &format!("handle-{id}")))
+    existing(&beside_path(database, &format!("handle-{id}")))
         .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
@@ -153,6 +207,16 @@ pub(crate) fn beside_path(database: &Path, what: &str) -> PathBuf {
     path.into()
 }
 
+/// What somebody else put there is neither followed nor waited for.
+const AS_IT_IS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+
+fn existing(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(AS_IT_IS)
+        .open(path)
+}
+
 /// Opens, and makes if need be, the file of this name beside the database.
 pub(crate) fn beside(database: &Path, what: &str) -> Result<File> {
     OpenOptions::new()
@@ -161,6 +225,7 @@ pub(crate) fn beside(database: &Path, what: &str) -> Result<File> {
         .create(true)
         .truncate(false)
         .mode(0o600)
+        .custom_flags(AS_IT_IS)
         .open(beside_path(database, what))
         .map_err(|problem| no_file(&problem))
 }

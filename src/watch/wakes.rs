@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 use crate::contract::{Code, Error, Result, Wake};
 use crate::files;
 use crate::key::{self, Session};
-use crate::store::alive::{Alive, beside, beside_path, is_alive, is_at};
+use crate::store::alive::{Alive, beside, beside_path, is_alive, is_at, is_in_another_copy};
 use crate::store::offers::{self, Handle, Raised};
 use crate::store::{Store, Tx, cursors, links, lock};
 use crate::sync::thread::{self, ThreadId};
 use crate::sync::{Arc, Condvar, Mutex, wait, wait_up_to};
-use crate::sys::Pipe;
+use crate::sys::{self, Pipe};
 
 /// Called with each wake, on a library thread, under no lock.
 pub(crate) type Handler = Arc<dyn Fn(&Wake) + Send + Sync>;
@@ -123,6 +123,13 @@ impl Wakes {
         others.retain(|other| other.id != alive.id);
         for dead in others.extract_if(.., |other| !is_alive(&self.database, other.id)) {
             offers::remove_handle(tx, dead.id)?;
+        }
+        if is_in_another_copy(&self.database, others.iter().map(|other| other.id)) {
+            return Err(Error::new(
+                Code::Unsupported,
+                "another copy of this library in this process has the database open: neither would see \
+                 the other's locks; load one copy",
+            ));
         }
         let known = offers::last_wake(tx.conn()?)?;
         // Another one counts by itself, a copy of an earlier day from where it was.
@@ -377,6 +384,7 @@ impl Wakes {
 
     /// Calls the handler with each wake that comes; the body of its thread, until close.
     pub(crate) fn deliver(&self, store: &Store) {
+        let process = sys::process_id();
         let mut state = lock(&self.state);
         while !state.closed {
             let Some(handler) = state.handler.clone().filter(|_| !state.queue.is_empty()) else {
@@ -391,6 +399,10 @@ impl Wakes {
             for wake in checked.iter().flatten() {
                 if catch_unwind(AssertUnwindSafe(|| handler(wake))).is_err() {
                     log::error!(target: "wakes", "the wake handler panicked");
+                }
+                if sys::process_id() != process {
+                    // It forked, and the child returned: nothing of the handle is its own.
+                    return;
                 }
             }
             if let Err(error) = &checked {

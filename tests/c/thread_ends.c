@@ -116,6 +116,35 @@ static void a_small_stack_is_enough(void)
     CHECK(aware_close(handle) == AWARE_OK);
 }
 
+static count_t cancellable = COUNT_OF_ZERO;
+
+/* What cancels a thread waits for its call: it would end it inside a transaction, which others wait for. */
+static void *record_until_cancelled(void *argument)
+{
+    for (;;) {
+        CHECK(aware_record((aware_t *)argument, HUMAN_TURN(CHILD), NULL) == AWARE_OK);
+        CHECK(aware_drain_notices((aware_t *)argument, DRAIN(MANAGER), NULL) == AWARE_OK);
+        count_up(&cancellable);
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
+static void a_thread_may_be_cancelled_in_a_call(void)
+{
+    aware_t *handle = open_at("cancelled.db");
+    watch_child(handle);
+    for (int turn = 0; turn < times(100); turn++) {
+        pthread_t thread = start_thread(record_until_cancelled, handle);
+        void *ended = NULL;
+        wait_for_count(&cancellable, turn + 1);
+        CHECK(pthread_cancel(thread) == 0);
+        CHECK(pthread_join(thread, &ended) == 0 && ended == PTHREAD_CANCELED);
+        CHECK(aware_record(handle, HUMAN_TURN(CHILD), NULL) == AWARE_OK);
+    }
+    CHECK(aware_close(handle) == AWARE_OK);
+}
+
 /* The process may end while calls are under way: some of them are, as a rule, and one handle is closed on the way out. */
 static aware_t *closed_at_exit, *left_open;
 static count_t recorded = COUNT_OF_ZERO;
@@ -173,6 +202,7 @@ int main(int argc, char **argv)
         a_thread_may_call_while_it_ends();
     }
     a_small_stack_is_enough();
+    a_thread_may_be_cancelled_in_a_call();
     the_process_may_end_at_any_time(argv[0]);
     return 0;
 }

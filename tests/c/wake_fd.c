@@ -180,6 +180,33 @@ static void what_waits_at_the_first_call_is_told(void)
     CHECK(aware_close(handle) == AWARE_OK);
 }
 
+/* A host that closes it all the same, as a language's file object may, ends nobody; what has its number then stays open. */
+static void a_host_that_closes_it_loses_it_alone(void)
+{
+    aware_t *handle = open_at("gone.db");
+    int fd = aware_wake_fd(handle), own;
+    own = open("own.txt", O_CREAT | O_RDWR, 0600);
+    CHECK(own >= 0 && dup2(own, fd) == fd && close(own) == 0);
+    wake_for(handle, 1); /* no SIGPIPE */
+    take(handle, "{\"timeoutMs\":0}", 1);
+    drain(handle);
+    wake_for(handle, 1);
+    CHECK(lseek(fd, 0, SEEK_END) == 0);
+    CHECK(aware_close(handle) == AWARE_OK);
+    CHECK(fcntl(fd, F_GETFD) != -1);
+    CHECK(close(fd) == 0);
+}
+
+/* Nor is anybody kept waiting when a host makes reading it block. */
+static void a_host_may_make_it_block(void)
+{
+    aware_t *handle = open_at("blocking.db");
+    int fd = aware_wake_fd(handle);
+    CHECK(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK) == 0);
+    readable_while_wakes_wait(handle, fd);
+    CHECK(aware_close(handle) == AWARE_OK);
+}
+
 int main(int argc, char **argv)
 {
     aware_t *handle;
@@ -195,5 +222,7 @@ int main(int argc, char **argv)
     a_loop_is_woken(handle, fd);
     CHECK(aware_close(handle) == AWARE_OK);
     what_waits_at_the_first_call_is_told();
+    a_host_that_closes_it_loses_it_alone();
+    a_host_may_make_it_block();
     return 0;
 }
