@@ -14,9 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::{Value, json};
 use session_awareness::abi::*;
 
-type Verb = unsafe extern "C" fn(*mut aware_t, *const c_char, *mut *mut c_char) -> i32;
+pub type Verb = unsafe extern "C" fn(*mut aware_t, *const c_char, *mut *mut c_char) -> i32;
 
-const VERBS: [(&str, Verb); 23] = [
+/// Every verb, by the name that an input calls it.
+pub const VERBS: [(&str, Verb); 25] = [
     ("record", aware_record),
     ("state_versions", aware_state_versions),
     ("watch", aware_watch),
@@ -40,6 +41,8 @@ const VERBS: [(&str, Verb); 23] = [
     ("scan", aware_scan),
     ("set_run_active", aware_set_run_active),
     ("own_message", aware_own_message),
+    ("tool_schemas", aware_tool_schemas),
+    ("feed", aware_feed),
 ];
 
 /// The codes of the contract by their numbers.
@@ -71,8 +74,11 @@ pub fn run(data: &[u8]) {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let number = LAST.fetch_add(1, Ordering::Relaxed);
     let name = format!("session-awareness-verbs-{}-{number}", std::process::id());
-    let scratch = Scratch(std::env::temp_dir().join(name));
-    fs::create_dir(&scratch.0).unwrap();
+    // In memory where that is to be had: a run makes more files than a disk likes.
+    let memory = Path::new("/dev/shm").to_owned();
+    let folders = [memory, std::env::temp_dir()].map(|parent| parent.join(&name));
+    let made = folders.into_iter().find(|at| fs::create_dir(at).is_ok());
+    let scratch = Scratch(made.expect("a folder for the run"));
     let folder = &scratch.0;
     fs::write(
         folder.join("claude.jsonl"),
@@ -102,8 +108,7 @@ pub fn run(data: &[u8]) {
             continue;
         }
         let verb = String::from_utf8_lossy(verb);
-        let known = VERBS.into_iter().chain([("feed", aware_feed as Verb)]);
-        match known.into_iter().find(|(name, _)| *name == verb) {
+        match VERBS.into_iter().find(|(name, _)| *name == verb) {
             Some((_, call)) => {
                 let (status, reply) = ask(call, handle, &request);
                 checked(&verb, status, &reply);

@@ -24,6 +24,34 @@ fn corpus() -> Vec<(String, Vec<u8>)> {
     inputs
 }
 
+/// A verb that was added without the target calling it shows here.
+#[test]
+fn every_verb_of_the_header_is_called() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let header = fs::read_to_string(root.join("include/session_awareness.h")).unwrap();
+    let functions = header.split("\nint32_t aware_").skip(1);
+    let mut declared: Vec<&str> = functions
+        .filter_map(|function| function.split(';').next()?.split_once('('))
+        .filter(|(_, parameters)| parameters.contains("request_json"))
+        .map(|(name, _)| name)
+        .collect();
+    declared.sort();
+    let mut called = verbs::VERBS.map(|(name, _)| name);
+    called.sort();
+    assert_eq!(called.as_slice(), declared);
+    let inputs = corpus();
+    for verb in called {
+        let begins = format!("{verb} ");
+        let lines = inputs
+            .iter()
+            .flat_map(|(_, input)| input.split(|byte| *byte == b'\n'));
+        let used = lines
+            .into_iter()
+            .any(|line| line.starts_with(begins.as_bytes()));
+        assert!(used, "no committed input calls {verb}");
+    }
+}
+
 #[test]
 fn the_verbs_stand_their_committed_inputs() {
     let inputs = corpus();

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rusqlite::Connection;
 use serde_json::json;
@@ -127,6 +127,229 @@ fn what_is_no_file_is_not_adopted_and_a_link_to_it_is_a_miss() {
                 _ => OutcomeKind::Missing,
             };
             assert_eq!(outcome, expected, "{what}");
+        }
+    });
+}
+
+/// The opening and the look before it are two steps: what comes in between blocks nobody.
+#[test]
+fn a_file_that_turns_into_a_fifo_and_back_is_an_outcome() {
+    within("a file that turns into a FIFO", || {
+        let place = Place::new();
+        let aware = place.open();
+        let source = place.path("s.jsonl");
+        let (file, pipe) = (place.path("file"), place.path("pipe"));
+        fs::write(&source, row("u", "x")).unwrap();
+        adopt(&aware, Catalog::Claude, &source).unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let turning = std::thread::spawn({
+            let (source, stop) = (source.clone(), Arc::clone(&stop));
+            move || {
+                while !stop.load(Ordering::Relaxed) {
+                    fifo(&pipe);
+                    fs::rename(&pipe, &source).unwrap();
+                    fs::write(&file, row("u", "x")).unwrap();
+                    fs::rename(&file, &source).unwrap();
+                }
+            }
+        });
+        let (mut read, mut missed) = (0, 0);
+        while read < 50 || missed < 50 {
+            // Three misses in a row end the link.
+            let outcomes = aware.scan(Scan::default()).unwrap().outcomes;
+            match outcomes.first().map(|outcome| outcome.outcome) {
+                Some(OutcomeKind::Missing) => missed += 1,
+                Some(OutcomeKind::Error) => panic!("{outcomes:?}"),
+                Some(_) => read += 1,
+                None => drop(adopt(&aware, Catalog::Claude, &source)),
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        turning.join().unwrap();
+    });
+}
+
+/// A database that is none, and what lies where its own files go.
+#[test]
+fn what_is_no_file_is_no_database_and_is_not_waited_for_beside_one() {
+    within("what is no database", || {
+        let place = Place::new();
+        for (what, path) in no_files(&place) {
+            let config = Config {
+                monitor: place.config().monitor,
+                ..Config::new(path.to_str().unwrap())
+            };
+            let error = Awareness::open(config).unwrap_err();
+            let codes = [Code::InvalidArgument, Code::NotFound, Code::Storage];
+            assert!(codes.contains(&error.code), "{what}: {error:?}");
+        }
+        type Made = fn(&Path, &Path);
+        let ways: [(&str, Made); 4] = [
+            ("a FIFO", |at, _| fifo(at)),
+            ("a folder", |at, _| fs::create_dir(at).unwrap()),
+            ("a link to a file", |at, to| symlink(to, at).unwrap()),
+            ("a link to a FIFO", |at, to| {
+                let to = to.with_extension("fifo");
+                fifo(&to);
+                symlink(to, at).unwrap();
+            }),
+        ];
+        for (what, make) in ways {
+            for end in [
+                "wal", "shm", "journal", "wake", "handle-1", "handle-2", "handle-3",
+            ] {
+                let place = Place::new();
+                // A handle that died leaves its number behind, whose file is looked at.
+                let config = || Config::new(place.database().to_str().unwrap());
+                place.open().close().unwrap();
+                Connection::open(place.database())
+                    .unwrap()
+                    .execute_batch("INSERT INTO session_aware_handles(first_wake) VALUES (0), (0)")
+                    .unwrap();
+                let outside = place.folder.path().join("outside");
+                fs::write(&outside, "not ours").unwrap();
+                let at = PathBuf::from(format!("{}-{end}", place.database().display()));
+                let _ = fs::remove_file(&at);
+                make(&at, &outside);
+                for _ in 0..2 {
+                    match Awareness::open(config()) {
+                        Err(error) => {
+                            assert_eq!(error.code, Code::Storage, "{what} for {end}: {error:?}")
+                        }
+                        Ok(aware) => {
+                            let event = NewEvent::new(SESSION, Kind::GoalChanged, ActorType::Agent);
+                            aware
+                                .record(event)
+                                .unwrap_or_else(|error| panic!("{what} for {end}: {error:?}"));
+                            aware.close().unwrap();
+                        }
+                    }
+                }
+                assert_eq!(fs::read(&outside).unwrap(), b"not ours", "{what} for {end}");
+            }
+        }
+    });
+}
+
+/// Times and counts that no agent writes, wherever a row has a number or a time.
+#[test]
+fn numbers_and_times_out_of_range_are_an_outcome_and_come_out_of_nowhere() {
+    const NUMBERS: [&str; 22] = [
+        "0",
+        "-0",
+        "-1",
+        "1.5",
+        "1e3",
+        "1e400",
+        "-1e400",
+        "5e-324",
+        "9007199254740991",
+        "9007199254740992",
+        "9223372036854775807",
+        "9223372036854775808",
+        "-9223372036854775808",
+        "18446744073709551616",
+        "1e18",
+        "null",
+        "true",
+        "[]",
+        "{}",
+        "\"1\"",
+        "\"\"",
+        "99999999999999999999999999999999999999999999999999",
+    ];
+    const TIMES: [&str; 14] = [
+        "\"0000-01-01T00:00:00Z\"",
+        "\"-9999-01-01T00:00:00Z\"",
+        "\"9999-12-31T23:59:60Z\"",
+        "\"+275760-09-13T00:00:00Z\"",
+        "\"2026-02-30T00:00:00Z\"",
+        "\"2026-11-30T24:00:00Z\"",
+        "\"2026-11-30T10:00:00.99999999999999999999Z\"",
+        "\"2026-11-30T10:00:00+99:99\"",
+        "\"1969-12-31T23:59:59.999Z\"",
+        "\"262143-12-31T23:59:59Z\"",
+        "\"2026-11-30\"",
+        "\"2026-11-30T10:00:00\"",
+        "\"\\u0000\"",
+        "\"２０２６-11-30T10:00:00Z\"",
+    ];
+    within("numbers out of range", || {
+        let now = || {
+            SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap()
+                .as_millis() as i64
+        };
+        let begun = now();
+        let place = Place::new();
+        let aware = place.open();
+        for (nth, value) in NUMBERS.into_iter().chain(TIMES).enumerate() {
+            let rows = [
+                (
+                    Catalog::Claude,
+                    format!(
+                        r#"{{"type":"user","uuid":"{nth}","timestamp":@,"version":@,"origin":{{"kind":"human"}},"message":{{"role":"user","content":"x"}}}}"#
+                    ),
+                ),
+                (
+                    Catalog::Codex,
+                    format!(
+                        "{{\"timestamp\":@,\"type\":\"session_meta\",\"payload\":{{\"id\":\"t-{nth}\",\"timestamp\":@,\"source\":\"cli\",\"history_base\":{{\"end_ordinal_exclusive\":@}}}}}}\n{{\"timestamp\":@,\"ordinal\":@,\"type\":\"event_msg\",\"payload\":{{\"type\":\"user_message\",\"message\":\"x\"}}}}"
+                    ),
+                ),
+                (
+                    Catalog::Pi,
+                    format!(
+                        "{{\"type\":\"session\",\"version\":3,\"id\":\"p-{nth}\",\"timestamp\":@}}\n{{\"type\":\"message\",\"id\":\"{nth:08x}\",\"timestamp\":@,\"message\":{{\"role\":\"user\",\"timestamp\":@,\"content\":\"x\"}}}}"
+                    ),
+                ),
+            ];
+            for (catalog, row) in rows {
+                let source = place.path(&format!("{}-{nth}.jsonl", catalog.as_str()));
+                fs::write(&source, row.replace('@', value) + "\n").unwrap();
+                adopt(&aware, catalog, &source).unwrap();
+                let outcome = scan(&aware);
+                assert_eq!(
+                    outcome.outcome,
+                    OutcomeKind::Activity,
+                    "{catalog:?} {value}: {outcome:?}"
+                );
+            }
+            let store = place.path(&format!("opencode-{nth}"));
+            let message = r#"{"role":"user","time":{"created":@,"updated":@}}"#.replace('@', value);
+            let part = r#"{"type":"text","text":"@f x","time":{"start":@},"source":{"text":{"start":@,"end":@}}}"#;
+            for (name, json) in [
+                (
+                    "storage/session/p/ses_1.json",
+                    r#"{"id":"ses_1","time":{"created":@,"updated":@}}"#.replace('@', value),
+                ),
+                ("storage/message/ses_1/msg_1.json", message),
+                (
+                    "storage/part/msg_1/prt_1.json",
+                    part.replace("@f", "").replace('@', value),
+                ),
+            ] {
+                let file = store.join(name);
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                fs::write(file, json).unwrap();
+            }
+            adopt(&aware, Catalog::Opencode, &store).unwrap();
+            let outcome = scan(&aware);
+            assert_ne!(outcome.outcome, OutcomeKind::Error, "{value}: {outcome:?}");
+        }
+        let request = EventsRequest {
+            limit: Some(1_000),
+            ..EventsRequest::default()
+        };
+        let events = aware.events(request).unwrap().events;
+        assert!(events.len() > 100, "{}", events.len());
+        for event in events {
+            // Of the last day, whatever the row said.
+            assert!(
+                (begun - 86_400_000..=now()).contains(&event.occurred_at),
+                "{event:?}"
+            );
         }
     });
 }

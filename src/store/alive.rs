@@ -1,8 +1,8 @@
 //! Which handles are alive, over all processes: by locked files beside the database.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -227,7 +227,17 @@ pub(crate) fn beside(database: &Path, what: &str) -> Result<File> {
         .mode(0o600)
         .custom_flags(AS_IT_IS)
         .open(beside_path(database, what))
+        .and_then(whatever_the_umask)
         .map_err(|problem| no_file(&problem))
+}
+
+/// Gives the owner of a new file what the umask took: it could not be opened again.
+pub(crate) fn whatever_the_umask(file: File) -> io::Result<File> {
+    let mode = file.metadata()?.mode() & 0o777;
+    if mode & 0o600 != 0o600 {
+        file.set_permissions(Permissions::from_mode(mode | 0o600))?;
+    }
+    Ok(file)
 }
 
 fn no_file(problem: &io::Error) -> Error {

@@ -16,7 +16,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags, ffi};
 
-use super::alive::{Turn, beside_path};
+use super::alive::{Turn, beside_path, whatever_the_umask};
 use super::checkpoints::Checkpoints;
 use super::faults::{explain, fault};
 use super::owed::Known;
@@ -681,6 +681,15 @@ fn check_place(options: &Options) -> Result<()> {
             return Err(Error::invalid("database", "the path is not a regular file"));
         }
         Ok(found) => {
+            // To open a FIFO would wait for whoever is at its other end.
+            for name in ["journal", "wal", "shm"] {
+                let beside = fs::symlink_metadata(beside_path(path, name));
+                if beside.is_ok_and(|beside| !beside.is_file()) {
+                    return Err(Error::storage(format!(
+                        "the -{name} file of the database is not a regular file"
+                    )));
+                }
+            }
             // SQLite would take the file for a new one and throw the log away.
             let log = fs::metadata(beside_path(path, "wal"));
             if found.len() == 0 && log.is_ok_and(|log| log.len() > 0) {
@@ -731,6 +740,7 @@ fn make(options: &Options) -> Result<()> {
         .create_new(true)
         .mode(0o600)
         .open(path)
+        .and_then(whatever_the_umask)
     {
         Ok(_) => Ok(()),
         Err(problem) if problem.kind() == ErrorKind::AlreadyExists => Ok(()),

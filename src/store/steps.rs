@@ -3,8 +3,12 @@
 /// The steps of who leads a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Step {
+    /// Before more tasks are waited for.
+    Gather,
     /// The tasks are taken, nothing is done.
     Led,
+    /// Before the open files are held against those at the path.
+    Current,
     /// Before `BEGIN`.
     Begin,
     /// The transaction is open, no task was begun.
@@ -23,9 +27,38 @@ pub(crate) enum Step {
     Finish,
     /// After it was told.
     Finished,
-    /// All were told, the next one may lead.
+    /// A fault ended the transaction, which is not undone yet.
+    Undo,
+    /// Still leading, with nothing left to do.
     Leave,
+    /// Nobody leads, and nobody was told so.
+    HandOver,
 }
+
+#[cfg(test)]
+impl Step {
+    pub(crate) const ALL: [Step; 15] = [
+        Step::Gather,
+        Step::Led,
+        Step::Current,
+        Step::Begin,
+        Step::Begun,
+        Step::Done,
+        Step::Commit,
+        Step::Committed,
+        Step::HandOn,
+        Step::HandedOn,
+        Step::Finish,
+        Step::Finished,
+        Step::Undo,
+        Step::Leave,
+        Step::HandOver,
+    ];
+}
+
+// A step that was added is among them.
+#[cfg(test)]
+const _: () = assert!(Step::HandOver as usize + 1 == Step::ALL.len());
 
 /// What a test has happen at the steps.
 #[derive(Clone, Default)]

@@ -443,6 +443,7 @@ impl Writer {
     /// little more than one for the first.
     fn gather<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
         let expected = std::mem::take(&mut queue.expected);
+        self.steps().reach(Step::Gather);
         if queue.tasks.len() >= expected {
             return queue;
         }
@@ -590,7 +591,8 @@ impl Writer {
     /// on the way ends the step it came in, and never the leading: nobody is
     /// left waiting, and what was stored by then is told as stored.
     fn lead(&self, queue: MutexGuard<'_, Queue>) {
-        let mut queue = self.gather(queue);
+        let gathered = guarded("gathering", || self.gather(queue));
+        let mut queue = gathered.unwrap_or_else(|| lock(&self.queue));
         let count = queue.tasks.len().min(GROUP);
         let mut group: Vec<_> = queue.tasks.drain(..count).collect();
         let behind = queue.tasks.len();
@@ -625,7 +627,9 @@ impl Writer {
         // Still leading: wakes are handed on in the order of their numbers.
         self.hand_on(stored.raised, stored.heard);
         guarded("leaving", || self.steps().reach(Step::Leave));
-        self.end_leading(&group);
+        if guarded("handing over", || self.end_leading(&group)).is_none() {
+            self.hand_over_to_all();
+        }
         // The next group is under way meanwhile.
         for (task, outcome) in group.iter_mut().zip(stored.outcomes) {
             let told = guarded("telling of a write", || {
@@ -645,8 +649,9 @@ impl Writer {
     /// waits for any.
     fn end_leading(&self, group: &[Box<dyn Task>]) {
         let mut queue = lock(&self.queue);
-        queue.events -= group.iter().map(|task| task.events()).sum::<usize>();
         queue.leading = false;
+        queue.events -= group.iter().map(|task| task.events()).sum::<usize>();
+        self.steps().reach(Step::HandOver);
         let waited = |tasks: &mut dyn Iterator<Item = &Box<dyn Task>>| {
             tasks.filter(|task| task.is_waited_for()).count()
         };
@@ -665,11 +670,23 @@ impl Writer {
         }
     }
 
+    /// Has whoever waits try to lead, when it is not known who was told.
+    fn hand_over_to_all(&self) {
+        let mut queue = lock(&self.queue);
+        queue.asleep = false;
+        for task in &queue.tasks {
+            task.hand_over();
+        }
+        drop(queue);
+        self.called.notify_one();
+    }
+
     /// One transaction for the group; what it comes to is in `stored` as soon
     /// as it is stored.
     fn transact(&self, group: &mut [Box<dyn Task>], stored: &mut Option<Stored>) -> Result<()> {
         let now = self.health.note(None, self.place.files())?;
         let mut slot = lock(&self.file);
+        self.steps().reach(Step::Current);
         let turned = self.ensure_current(&mut slot, now);
         self.health.note(Some(now), turned)?;
         let open = slot.file()?;
@@ -865,6 +882,7 @@ impl Writer {
 
     fn roll_back(&self) {
         let slot = lock(&self.file);
+        self.steps().reach(Step::Undo);
         let Some(open) = &slot.open else { return };
         if !open.conn.is_autocommit()
             && let Err(error) = open.conn.execute_batch("ROLLBACK")
@@ -888,6 +906,10 @@ fn in_transaction<T, G>(
     // Kept only by a transaction that ends well.
     let known = open.known.take();
     options.steps.reach(Step::Begin);
+    if !conn.is_autocommit() {
+        // A second fault kept it from being undone after the first.
+        run(conn, "ROLLBACK")?;
+    }
     run(conn, "BEGIN IMMEDIATE")?;
     let mut tx = Tx {
         conn,
@@ -1096,6 +1118,33 @@ mod tests {
         assert_eq!(outcomes.try_iter().collect::<Vec<_>>(), [Code::Internal; 3]);
         writer.write(insert(7)).unwrap();
         assert_eq!(rows(&writer), [7]);
+    }
+
+    #[test]
+    fn a_fault_while_the_path_is_opened_anew_ends_that_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options::of_test(folder.path());
+        let opened = std::sync::atomic::AtomicUsize::new(0);
+        let on_open = move |_: &Tx<'_>| {
+            let nth = opened.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            assert!(nth != 1, "a fault in the middle of an opening");
+            Ok(())
+        };
+        let writer = Writer::open(
+            options.clone(),
+            Readers::new(options.clone()),
+            Arc::default(),
+            Box::new(on_open),
+            Box::new(|_, _| ()),
+        )
+        .unwrap();
+        writer.write(|_| Ok(())).unwrap();
+        let other = tempfile::tempdir().unwrap();
+        self::writer(&other).close();
+        std::fs::rename(other.path().join("a.db"), &options.path).unwrap();
+        assert_eq!(writer.write(|_| Ok(())).unwrap_err().code, Code::Internal);
+        writer.write(|_| Ok(())).unwrap();
+        writer.close();
     }
 
     #[test]

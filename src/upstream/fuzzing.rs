@@ -1,6 +1,7 @@
 //! What holds for any bytes in an agent's files.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,9 +26,11 @@ impl Scratch {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let number = LAST.fetch_add(1, Ordering::Relaxed);
         let name = format!("session-awareness-fuzz-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir(&folder).expect("a folder for the run");
-        Scratch(folder)
+        // In memory where that is to be had: a run makes more files than a disk likes.
+        let memory = Path::new("/dev/shm").to_owned();
+        let folders = [memory, std::env::temp_dir()].map(|parent| parent.join(&name));
+        let made = folders.into_iter().find(|at| fs::create_dir(at).is_ok());
+        Scratch(made.expect("a folder for the run"))
     }
 
     /// A file in it with these bytes.
@@ -58,14 +61,16 @@ fn slice(bytes: u64) -> Slice<'static> {
     }
 }
 
-/// Sizes of pieces that differ from input to input, and are the same each time.
+/// Sizes of pieces that differ from input to input, and are the same each time; of a
+/// long one they are larger, so that there are not too many.
 fn sizes(data: &[u8]) -> impl Iterator<Item = usize> {
     let mut seed = data.iter().fold(data.len() as u32, |seed, byte| {
         seed.wrapping_mul(31).wrapping_add(u32::from(*byte))
     });
+    let most = 90.max(data.len() / 64);
     std::iter::repeat_with(move || {
         seed = seed.wrapping_mul(1_103_515_245).wrapping_add(12_345);
-        1 + (seed >> 16) as usize % 90
+        1 + (seed >> 16) as usize % most
     })
 }
 
@@ -293,14 +298,12 @@ pub(crate) fn tail(data: &[u8]) {
     assert_eq!(joined, whole, "in slices");
 
     let mut grown = (Vec::new(), 0, 0, false);
-    let mut written = Vec::new();
+    let path = scratch.file("grown", b"");
+    let file = fs::OpenOptions::new().append(true).open(&path);
+    let mut file = file.expect("a file of the run's own");
     for piece in pieces(data) {
-        written.extend_from_slice(piece);
-        let part = read(
-            &mut open(&scratch.file("grown", &written)),
-            grown.2,
-            u64::MAX,
-        );
+        file.write_all(piece).expect("a file of the run's own");
+        let part = read(&mut open(&path), grown.2, u64::MAX);
         grown.0.extend(part.0);
         grown.1 += part.1;
         (grown.2, grown.3) = (part.2, part.3);
