@@ -217,6 +217,8 @@ fn what_is_no_file_is_no_database_and_is_not_waited_for_beside_one() {
                             assert_eq!(error.code, Code::Storage, "{what} for {end}: {error:?}")
                         }
                         Ok(aware) => {
+                            // This one is written to.
+                            assert!(end != "wake" || what == "a FIFO", "{what} for {end}");
                             let event = NewEvent::new(SESSION, Kind::GoalChanged, ActorType::Agent);
                             aware
                                 .record(event)
