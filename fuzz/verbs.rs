@@ -69,6 +69,20 @@ impl Drop for Scratch {
     }
 }
 
+/// Keeps a handle of another database open as long as the process lives. The thread for
+/// file events ends with the last handle, which takes the system longer than a whole run.
+#[allow(dead_code)] // A test does without.
+pub fn keep_awake() {
+    static KEPT: std::sync::Once = std::sync::Once::new();
+    KEPT.call_once(|| {
+        let folder = std::env::temp_dir().join("session-awareness-verbs-kept");
+        fs::create_dir_all(&folder).unwrap();
+        let config = json!({"database": folder.join("a.db"), "monitor": {"enabled": false}});
+        let config = CString::new(config.to_string()).expect("JSON escapes NUL");
+        open(&config).expect("a database of its own");
+    });
+}
+
 /// Panics when a reply is not what the contract says of any reply.
 pub fn run(data: &[u8]) {
     static LAST: AtomicU64 = AtomicU64::new(0);

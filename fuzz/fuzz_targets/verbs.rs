@@ -3,4 +3,7 @@
 #[path = "../verbs.rs"]
 mod verbs;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| verbs::run(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    verbs::keep_awake();
+    verbs::run(data);
+});
