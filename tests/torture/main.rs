@@ -15,11 +15,14 @@ mod model;
 #[path = "../native/mod.rs"]
 #[allow(dead_code)]
 mod native;
+#[path = "../opencode_store/mod.rs"]
+mod opencode_store;
 #[path = "../own_child/mod.rs"]
 #[allow(dead_code)]
 mod own_child;
 mod power;
 mod storm;
+mod upstream;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -329,6 +332,7 @@ fn killed_at_any_instant() {
                 openings(retention, &mut spread, &mut rng);
             }
             model.check(&said);
+            model.undo(&mut rng);
             if spread.kills >= kills && spread.least() >= least {
                 break;
             }

@@ -2,21 +2,14 @@
 //! killed, and whether it is.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::{File, OpenOptions};
-use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use session_awareness::*;
 
+use crate::upstream::{SESSIONS, Writer};
 use crate::{ACKER, DRAINER, Place, Rng, TARGETS};
-
-const UPSTREAM: [(Catalog, &str); 3] = [
-    (Catalog::Claude, "agent:main:claude"),
-    (Catalog::Codex, "agent:main:codex"),
-    (Catalog::Pi, "agent:main:pi"),
-];
 
 /// An event of the log.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,72 +72,7 @@ pub struct Model<'a> {
     known: BTreeMap<u64, Known>,
     names: BTreeSet<String>,
     seen: BTreeMap<(String, String), Seen>,
-    typed: BTreeMap<String, u64>,
-    feeder: Vec<Feeder>,
-}
-
-/// Writes as an agent does: whole rows, and at times one in two pieces.
-struct Feeder {
-    session: &'static str,
-    catalog: Catalog,
-    file: File,
-    rest: Option<String>,
-}
-
-impl Feeder {
-    fn write(&mut self, text: &str) {
-        self.file.write_all(text.as_bytes()).unwrap();
-    }
-
-    /// Ends the row that was begun, or writes the next one; whether a turn is whole now.
-    fn step(&mut self, number: u64, rng: &mut Rng) -> bool {
-        if let Some(rest) = self.rest.take() {
-            self.write(&rest);
-            return true;
-        }
-        let row = format!("{}\n", turn(self.catalog, number));
-        if rng.below(5) > 0 {
-            self.write(&row);
-            return true;
-        }
-        let (begin, rest) = row.split_at(rng.below(row.len() as u64) as usize);
-        self.write(begin);
-        self.rest = Some(rest.to_owned());
-        false
-    }
-}
-
-/// A row of something a person typed.
-fn turn(catalog: Catalog, number: u64) -> Value {
-    let now = jiff::Timestamp::now().to_string();
-    let text = format!("turn {number}");
-    match catalog {
-        Catalog::Claude => json!({
-            "type": "user", "uuid": format!("u-{number}"), "sessionId": "s", "timestamp": now,
-            "origin": {"kind": "human"}, "message": {"role": "user", "content": text}}),
-        Catalog::Codex => json!({
-            "timestamp": now, "type": "event_msg", "payload": {"type": "user_message", "message": text}}),
-        _ => json!({
-            "type": "message", "id": format!("{number:08x}"), "parentId": null, "timestamp": now,
-            "message": {"role": "user", "content": [{"type": "text", "text": text}]}}),
-    }
-}
-
-/// What stands at the head of an agent's file.
-fn header(catalog: Catalog) -> String {
-    let now = jiff::Timestamp::now().to_string();
-    match catalog {
-        Catalog::Claude => String::new(),
-        Catalog::Codex => format!(
-            "{}\n",
-            json!({"timestamp": now, "type": "session_meta",
-                   "payload": {"id": "c-1", "source": "cli", "originator": "codex-tui", "cwd": "/"}})
-        ),
-        _ => format!(
-            "{}\n",
-            json!({"type": "session", "version": 3, "id": "p-1", "timestamp": now, "cwd": "/"})
-        ),
-    }
+    writers: Vec<Writer>,
 }
 
 /// A session's key as the log has it, and its agent.
@@ -228,8 +156,7 @@ impl<'a> Model<'a> {
             known: BTreeMap::new(),
             names: BTreeSet::new(),
             seen: BTreeMap::new(),
-            typed: BTreeMap::new(),
-            feeder: Vec::new(),
+            writers: Vec::new(),
         }
     }
 
@@ -237,7 +164,7 @@ impl<'a> Model<'a> {
     pub fn begin(place: &'a Place) -> Model<'a> {
         let aware = open(place);
         let mut model = Model::new(place);
-        let upstream = UPSTREAM.map(|(_, key)| key);
+        let upstream = SESSIONS.map(|(_, key)| key);
         for target in TARGETS.into_iter().chain(upstream) {
             for watcher in [DRAINER, ACKER] {
                 aware.watch(Watch::new(watcher, target)).unwrap();
@@ -245,21 +172,10 @@ impl<'a> Model<'a> {
                 model.seen.insert(pair, Seen::begin(0));
             }
         }
-        for (catalog, key) in UPSTREAM {
-            let path = place.file(&format!("{}.jsonl", catalog.as_str()));
-            std::fs::write(&path, header(catalog)).unwrap();
-            let request = Adopt {
-                baseline: Some(Baseline::Start),
-                ..Adopt::new(key, catalog, path.to_str().unwrap())
-            };
-            aware.adopt(request).unwrap();
-            model.typed.insert(key.to_owned(), 0);
-            model.feeder.push(Feeder {
-                session: key,
-                catalog,
-                file: OpenOptions::new().append(true).open(&path).unwrap(),
-                rest: None,
-            });
+        for (catalog, key) in SESSIONS {
+            let writer = Writer::new(place, catalog, key);
+            aware.adopt(writer.adoption()).unwrap();
+            model.writers.push(writer);
         }
         aware.close().unwrap();
         model
@@ -268,14 +184,13 @@ impl<'a> Model<'a> {
     /// Has the agents write while `work` goes on.
     pub fn feed_while(&mut self, seed: &mut u64, work: impl FnOnce()) {
         let over = AtomicBool::new(false);
-        let (typed, feeder) = (&mut self.typed, &mut self.feeder);
+        let writers = &mut self.writers;
         let mut rng = Rng(*seed);
         std::thread::scope(|threads| {
             threads.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    for feeder in feeder.iter_mut() {
-                        let typed = typed.get_mut(feeder.session).unwrap();
-                        *typed += u64::from(feeder.step(*typed, &mut rng));
+                    for writer in writers.iter_mut() {
+                        writer.step(&mut rng);
                     }
                     // The pace of a busy agent: fifty passes find each a few rows.
                     std::thread::sleep(std::time::Duration::from_micros(300));
@@ -290,18 +205,13 @@ impl<'a> Model<'a> {
     /// Opens what was left, and compares.
     pub fn check(&mut self, said: &[Value]) {
         let life = self.hear(said);
-        for feeder in &mut self.feeder {
-            if let Some(rest) = feeder.rest.take() {
-                feeder.write(&rest);
-                *self.typed.get_mut(feeder.session).unwrap() += 1;
-            }
-        }
+        self.writers.iter_mut().for_each(Writer::end);
         let aware = open(self.place);
         for outcome in aware.scan(Scan::default()).unwrap().outcomes {
             assert!(
                 matches!(
                     outcome.outcome,
-                    OutcomeKind::Unchanged | OutcomeKind::Activity
+                    OutcomeKind::Unchanged | OutcomeKind::Activity | OutcomeKind::Replaced
                 ),
                 "{outcome:?}"
             );
@@ -319,6 +229,11 @@ impl<'a> Model<'a> {
         assert_intact(&self.place.database());
     }
 
+    /// Has what was told already be undone, where agents do that.
+    pub fn undo(&mut self, rng: &mut Rng) {
+        self.writers.iter_mut().for_each(|writer| writer.undo(rng));
+    }
+
     /// The last look; how many events and turns it was about.
     pub fn finish(mut self) -> u64 {
         self.check(&[]);
@@ -327,7 +242,8 @@ impl<'a> Model<'a> {
 
     /// How many events and turns are accounted for.
     pub fn size(&self) -> u64 {
-        self.known.len() as u64 + self.typed.values().sum::<u64>()
+        let typed: u64 = self.writers.iter().map(Writer::typed).sum();
+        self.known.len() as u64 + typed
     }
 
     fn seen(&mut self, watcher: &str, target: &Value) -> &mut Seen {
@@ -479,7 +395,7 @@ impl<'a> Model<'a> {
                 assert_eq!(*before, known, "{} has changed", event.sequence);
                 continue;
             }
-            if UPSTREAM.iter().all(|(_, key)| *key != known.session) {
+            if SESSIONS.iter().all(|(_, key)| *key != known.session) {
                 let name = &known.name;
                 let meant = life.meant.get(name);
                 let meant = meant.unwrap_or_else(|| panic!("nobody recorded {known:?}"));
@@ -548,14 +464,20 @@ impl<'a> Model<'a> {
     }
 
     fn check_turns(&self) {
-        let mut told: BTreeMap<String, u64> =
-            self.typed.keys().map(|key| (key.clone(), 0)).collect();
-        for known in self.known.values() {
-            if let Some(told) = told.get_mut(&known.session) {
-                *told += known.turns;
-            }
-        }
-        assert_eq!(told, self.typed, "turns told beside turns typed");
+        let by_session = |writer: &Writer, turns| (writer.session, turns);
+        let typed = self
+            .writers
+            .iter()
+            .map(|writer| by_session(writer, writer.typed()));
+        let told = self.writers.iter().map(|writer| {
+            let told = self
+                .known
+                .values()
+                .filter(|known| known.session == writer.session);
+            by_session(writer, told.map(|known| known.turns).sum())
+        });
+        let (typed, told): (Vec<_>, Vec<_>) = (typed.collect(), told.collect());
+        assert_eq!(told, typed, "turns told beside turns typed");
     }
 
     fn check_changes(&self, aware: &Awareness, sessions: &[SessionRow]) {
