@@ -20,7 +20,7 @@ use crate::contract::Result;
 pub(super) const PAGES: c_int = 1_000;
 /// How many pages it may have before a commit moves it. Few: to find a page that
 /// is in the log a thousand times SQLite passes over all of them.
-const MOST_PAGES: c_int = 2_000;
+pub(super) const MOST_PAGES: c_int = 2_000;
 
 /// Whether the log of a writer is to be moved, and by whom.
 #[derive(Debug, Default)]

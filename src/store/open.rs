@@ -762,6 +762,32 @@ mod tests {
         place
     }
 
+    #[test]
+    fn a_path_that_gets_another_file_while_it_is_opened_is_opened_as_that_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options::of_test(folder.path());
+        let other = folder.path().join("other");
+        for (path, version) in [(&options.path, 1), (&other, 2)] {
+            let conn = Connection::open(path).unwrap();
+            conn.pragma_update(None, "user_version", version).unwrap();
+        }
+        let mut openings = 0;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let (conn, main) = open(&options, flags, 512, None, |_| {
+            openings += 1;
+            if openings == 1 {
+                fs::rename(&other, &options.path).unwrap();
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!((openings, Some(main)), (2, Identity::of(&options.path)));
+        let version: i64 = conn
+            .query_row("PRAGMA user_version", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(version, 2);
+    }
+
     fn is_settled(place: &Place) -> bool {
         place.files().unwrap();
         lock_process(&place.last).is_some_and(|last| last.folder.is_some())

@@ -124,9 +124,8 @@ pub(crate) fn move_known(tx: &Tx<'_>, told: &Told<'_>, sequence: u64) -> bool {
 }
 
 /// Notes that these are all that are told, each with a notice open that stands
-/// at the newest event.
+/// at the newest event. Call when nothing is owed: who they are was read just now.
 pub(crate) fn know(tx: &Tx<'_>, told: &Told<'_>, whom: Whom) -> Result<()> {
-    settle_told(tx)?;
     tx.owed.told.replace(Some(Known {
         target: told.target.clone(),
         kind: told.kind,

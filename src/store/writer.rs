@@ -867,12 +867,13 @@ impl Writer {
 
     fn reopen(&self, slot: &mut Slot) -> Result<()> {
         let fresh = open::writer(&self.options)?;
-        if let Some(checkpoints) = &fresh.checkpoints {
+        let begin = |tx: &Tx<'_>| {
             // Who opens does not wait for a log that others left long.
-            checkpoints.set_quiet(true);
-        }
+            tx.leave_log();
+            (self.on_open)(tx)
+        };
         // What opening raises is offered to this handle by `on_open` itself.
-        in_transaction(&fresh, &self.options, || Ok(()), |tx| (self.on_open)(tx))
+        in_transaction(&fresh, &self.options, || Ok(()), begin)
             .map_err(|error| explain(error, Some(&fresh.conn), &self.options.path))?;
         self.tell_of_log(&fresh);
         *lock(&self.current) = Some(fresh.files);
@@ -888,10 +889,6 @@ impl Writer {
             && let Err(error) = open.conn.execute_batch("ROLLBACK")
         {
             log::error!(target: "store", "a rollback failed: {error}");
-        }
-        if let Some(checkpoints) = &open.checkpoints {
-            // The task may have ended before it could.
-            checkpoints.set_quiet(false);
         }
     }
 }
@@ -919,6 +916,10 @@ fn in_transaction<T, G>(
         owed: Owed::default(),
         checkpoints: open.checkpoints.as_deref(),
     };
+    if let Some(checkpoints) = tx.checkpoints {
+        // Whatever became of the transaction that was to leave the log alone.
+        checkpoints.set_quiet(false);
+    }
     options.steps.reach(Step::Begun);
     let outcome = Owed::begin(conn, known).and_then(|owed| {
         tx.owed = owed;
@@ -931,16 +932,14 @@ fn in_transaction<T, G>(
     if outcome.is_err() && !conn.is_autocommit() {
         run(conn, "ROLLBACK")?;
     }
-    if let Some(checkpoints) = tx.checkpoints {
-        checkpoints.set_quiet(false);
-    }
     let value = outcome?;
     open.known.replace(tx.owed.into_known());
     Ok((value, (tx.raised.into_inner(), tx.heard.get())))
 }
 
+/// Runs `work` so that an error undoes what it did alone. Nothing is owed before
+/// it, nor after it.
 fn in_savepoint(tx: &Tx<'_>, work: impl FnOnce(&Tx<'_>) -> Result<()>) -> Result<Result<()>> {
-    owed::settle(tx)?;
     run(tx.conn, "SAVEPOINT task")?;
     let raised = tx.raised.borrow().len();
     let outcome = work(tx).and_then(|()| owed::settle(tx));
@@ -1186,6 +1185,45 @@ mod tests {
             .query_row("SELECT count(*) FROM t", [], |row| row.get(0))
             .unwrap();
         assert_eq!(count, 1);
+    }
+
+    /// Whatever becomes of that one.
+    #[test]
+    fn a_commit_moves_a_long_log_after_one_that_was_to_leave_it_alone() {
+        const COMMIT: usize = 100;
+        type Work = fn(&Tx<'_>) -> Result<()>;
+        let ends: [(&str, Work); 3] = [
+            ("well", |_| Ok(())),
+            ("undone", |_| Err(Error::storage("no"))),
+            ("panic", |_| {
+                panic!("a fault in the middle of a transaction")
+            }),
+        ];
+        for (end, work) in ends {
+            let folder = tempfile::tempdir().unwrap();
+            let writer = writer(&folder);
+            let left = writer.write(move |tx| {
+                tx.leave_log();
+                work(tx)
+            });
+            assert_eq!(left.is_ok(), end == "well");
+            let pages = super::super::checkpoints::MOST_PAGES as usize;
+            for n in 0..(pages + pages / 2) / COMMIT {
+                let long = move |tx: &Tx<'_>| {
+                    let table = "CREATE TABLE IF NOT EXISTS long(bytes)";
+                    let row = format!("INSERT INTO long VALUES (zeroblob({}))", COMMIT * 4_096);
+                    tx.conn
+                        .execute_batch(&format!("{table}; {row}"))
+                        .map_err(fault)
+                };
+                writer
+                    .write(long)
+                    .unwrap_or_else(|error| panic!("{n}: {error}"));
+            }
+            let log = std::fs::metadata(folder.path().join("a.db-wal")).unwrap();
+            let most = (pages + 2 * COMMIT) * (4_096 + 24);
+            assert!(log.len() <= most as u64, "{end}: {} bytes", log.len());
+        }
     }
 
     #[test]

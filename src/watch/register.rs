@@ -288,7 +288,7 @@ pub(crate) fn session_deleted(tx: &Tx<'_>, session: &Session) -> Result<usize> {
 mod tests {
     use super::super::notice;
     use super::*;
-    use crate::contract::{ActorType, DrainNotices, NewEvent};
+    use crate::contract::{ActorType, Cause, Code, DrainNotices, NewEvent};
     use crate::log::Draft;
     use crate::signal;
     use crate::store::cursors::Cursor;
@@ -511,14 +511,14 @@ mod tests {
         #[test]
         fn what_is_owed_is_seen_by_nobody(
             transactions in prop::collection::vec(
-                (any::<bool>(), any::<bool>(), prop::collection::vec(any_task(), 1..4)),
+                (any::<bool>(), any::<bool>(), any::<bool>(), prop::collection::vec(any_task(), 1..4)),
                 1..12,
             ),
         ) {
             let folder = tempfile::tempdir().unwrap();
             let stores = [store(&folder), store(&folder)];
             let model = Arc::new(Mutex::new(Model::default()));
-            for (which, seen_by_other, tasks) in transactions {
+            for (which, seen_by_other, apart, tasks) in transactions {
                 let store = &stores[usize::from(which)];
                 // Queued while nobody leads: all are carried out as one group.
                 let before = lock(&model).clone();
@@ -545,6 +545,9 @@ mod tests {
                     };
                     if at < last {
                         prop_assert!(store.queue(0, task, |_| ()).unwrap());
+                    } else if apart {
+                        // Which keeps the tasks of the group apart from the start.
+                        let _ = store.write(task);
                     } else {
                         let _ = store.write_repeatable(task);
                     }
@@ -560,6 +563,77 @@ mod tests {
                 let sequence = expected.sequence;
             prop_assert_eq!(stores[0].write(move |tx| held(tx, sequence)).unwrap(), expected);
         }
+    }
+
+    /// Does each in one transaction, in the database and by the machine; when it is
+    /// `undone`, the machine is as it was.
+    fn in_one(store: &Store, model: &mut Model, ops: Vec<Op>, undone: bool) {
+        let mut now = model.clone();
+        let done = store.write(move |tx| {
+            for op in &ops {
+                carry_out(tx, &mut now, op)?;
+            }
+            if undone {
+                return Err(Error::storage("undone"));
+            }
+            Ok(now)
+        });
+        assert_eq!(done.is_err(), undone, "{done:?}");
+        if let Ok(now) = done {
+            *model = now;
+        }
+        let expected = model.clone();
+        let sequence = expected.sequence;
+        let held = store.write(move |tx| held(tx, sequence)).unwrap();
+        assert_eq!(held, expected);
+    }
+
+    /// For two cursors and for many: those with an open notice are known in two ways.
+    #[test]
+    fn what_an_undone_transaction_opened_is_open_to_nobody_after_it() {
+        let event = || Op::Event {
+            target: 0,
+            kind: Kind::GoalChanged,
+            actor: None,
+        };
+        for watchers in [1, FEW + 2] {
+            let folder = tempfile::tempdir().unwrap();
+            let store = store(&folder);
+            let mut model = Model::default();
+            let watch = |watcher| Op::Watch { watcher, target: 0 };
+            in_one(
+                &store,
+                &mut model,
+                (0..watchers).map(watch).collect(),
+                false,
+            );
+            in_one(&store, &mut model, vec![event(), event(), event()], true);
+            in_one(&store, &mut model, vec![event()], false);
+            in_one(&store, &mut model, vec![event(), event()], false);
+            assert!(model.cursors.values().all(|cursor| cursor.notified == 1));
+        }
+    }
+
+    #[test]
+    fn a_head_above_the_log_is_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(&folder);
+        let record = || {
+            store.write(|tx| {
+                let event = NewEvent::new(target(0).key, Kind::GoalChanged, ActorType::Agent);
+                signal::record(tx, &Draft::check(event)?)
+            })
+        };
+        record().unwrap();
+        let other = rusqlite::Connection::open(store.path()).unwrap();
+        other
+            .execute("UPDATE session_state_heads SET last_sequence = 2", [])
+            .unwrap();
+        let error = record().unwrap_err();
+        assert_eq!((error.code, error.cause), (Code::Storage, Cause::Damage));
+        let events = "SELECT count(*) FROM session_state_events";
+        let events: i64 = other.query_row(events, [], |row| row.get(0)).unwrap();
+        assert_eq!(events, 1, "nothing of it is stored");
     }
 
     proptest! {
