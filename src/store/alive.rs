@@ -245,3 +245,30 @@ fn no_file(problem: &io::Error) -> Error {
         "a file beside the database cannot be used: {problem}"
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who waited for a turn may get the lock of a file that was removed meanwhile:
+    /// another has the one that is at the path now.
+    #[test]
+    fn nobody_has_a_turn_by_a_file_that_was_removed() {
+        const TURNS: usize = 4_000;
+        let folder = tempfile::tempdir().unwrap();
+        let database = folder.path().join("a.db");
+        let wake = beside_path(&database, "wake");
+        std::thread::scope(|threads| {
+            for _ in 0..3 {
+                threads.spawn(|| {
+                    for _ in 0..TURNS {
+                        let turn = Turn::take(&database, Duration::from_secs(60)).unwrap();
+                        // Whoever has the turn removes it, and nobody else.
+                        assert!(is_at(&turn.0, &wake));
+                        std::fs::remove_file(&wake).unwrap();
+                    }
+                });
+            }
+        });
+    }
+}

@@ -74,6 +74,10 @@ pub const TESTS: &[Test] = &[
         "a_living_handle_stays_known_whatever_is_removed_beside_the_database",
         a_living_handle_stays_known,
     ),
+    (
+        "a_handle_that_hears_of_wakes_all_the_time_stays_known_too",
+        a_busy_handle_stays_known,
+    ),
 ];
 
 fn config(database: &Path) -> Config {
@@ -935,9 +939,14 @@ fn shortest_wake(from: &Awareness, to: &Awareness, what: &str) -> Duration {
 
 fn a_living_handle_stays_known() {
     type Change = fn(&Awareness, &Path);
-    let changes: [(&str, Change); 5] = [
+    let changes: [(&str, Change); 6] = [
         ("handle", |_, database| {
             remove_beside(database, &["-handle-"])
+        }),
+        ("taken for dead", |_, database| {
+            remove_beside(database, &["-handle-"]);
+            // Who opens now forgets those whose files it does not find, and their marks.
+            open(database).close().unwrap();
         }),
         ("wake", |_, database| remove_beside(database, &["-wake"])),
         ("both", |_, database| {
@@ -1005,4 +1014,27 @@ fn a_living_handle_stays_known() {
         assert!(is_whole(&database), "{what}");
         assert!(!is_here(&["a.db-handle-"]), "{what}: nobody is left");
     }
+}
+
+fn a_busy_handle_stays_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("a.db");
+    let handles = [open(&database), open(&database)];
+    handles[0].watch(Watch::new(MANAGER, CHILD)).unwrap();
+    let known = || {
+        let names = fs::read_dir(folder.path()).unwrap();
+        let names = names.map(|file| file.unwrap().file_name());
+        let of_handles = names.filter(|name| name.to_str().unwrap().contains("-handle-"));
+        of_handles.count()
+    };
+    assert_eq!(known(), handles.len());
+    remove_beside(&database, &["-handle-"]);
+    until(|| {
+        // A wake, which each tells the others of.
+        record(&handles[0]);
+        handles[0]
+            .drain_notices(DrainNotices::new(MANAGER))
+            .unwrap();
+        known() == handles.len()
+    });
 }
