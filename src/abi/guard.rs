@@ -196,11 +196,14 @@ fn fault(panic: Box<dyn Any + Send>) -> Error {
     let place = || PLACE.try_with(RefCell::take).ok().flatten();
     // The panic's own text may quote what it was working on; the place does not.
     let at = place().unwrap_or_else(|| "an unknown place".to_owned());
-    // Dropping the payload may panic in turn; that one's is of no use at all.
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(again);
-        place();
+    // Dropping the payload may panic in turn, and so may dropping that one's.
+    let mut left = Some(panic);
+    for _ in 0..8 {
+        let Some(payload) = left.take() else { break };
+        left = catch_unwind(AssertUnwindSafe(|| drop(payload))).err();
     }
+    std::mem::forget(left);
+    place();
     Error::new(
         Code::Internal,
         format!("a fault of the library at {at}; the handle stays usable"),
