@@ -18,6 +18,16 @@ NORETURN static void end_child(void)
     exit(0);
 }
 
+/*
+ * The sanitizer's own allocator does not survive a fork while other threads are
+ * inside it, and those of an open handle may be at any time.
+ */
+#ifdef __SANITIZE_ADDRESS__
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
+
 static void everything_is_closed(aware_t *inherited)
 {
     for (int at = 0; at < VERBS; at++) {
@@ -118,31 +128,24 @@ static void works_alone(void *closed)
 {
     aware_t *own;
     everything_is_closed((aware_t *)closed);
-    own = works_in(DATABASE);
+    own = works_in("before.db");
     CHECK(own != (aware_t *)closed);
     /* What the child opened is to its own child as its parent's was to it. */
-    join_process(start_process(see_nothing, own));
+    if (!SANITIZED) {
+        join_process(start_process(see_nothing, own));
+    }
     CHECK(aware_close(own) == AWARE_OK);
 }
 
 static void what_was_closed_before_hinders_nobody(void)
 {
-    aware_t *handle = open_at(DATABASE);
-    CHECK(aware_session_delete(handle, "{\"sessionKey\":\"" CHILD "\"}", NULL) == AWARE_OK);
-    CHECK(aware_session_reset(handle, "{\"sessionKey\":\"" MANAGER "\"}", NULL) == AWARE_OK);
+    aware_t *handle = open_at("before.db");
     CHECK(aware_close(handle) == AWARE_OK);
     join_process(start_process(works_alone, handle));
-    handle = open_at(DATABASE);
+    handle = open_at("before.db");
     CHECK(NUMBER(aware_stats, handle, "{}", "events") == 2);
     CHECK(aware_close(handle) == AWARE_OK);
 }
-
-/* The sanitizer's own allocator does not survive a fork while other threads are inside it. */
-#ifdef __SANITIZE_ADDRESS__
-enum { SANITIZED = 1 };
-#else
-enum { SANITIZED = 0 };
-#endif
 
 static aware_t *busy;
 static count_t recorded = COUNT_OF_ZERO;
@@ -256,14 +259,14 @@ int main(int argc, char **argv)
 {
     start(argc, argv);
     a_child_that_lives_on_keeps_no_handle_of_its_parent_alive();
-    the_parent_goes_on();
+    if (!SANITIZED) {
+        the_parent_goes_on();
+        no_lock_of_the_parent_is_waited_for();
+    }
     what_was_closed_before_hinders_nobody();
     /* A leak checker would blame the child, which ends as a process does. */
-    if (getenv("CHECK_LEAKS") == NULL) {
+    if (!SANITIZED && getenv("CHECK_LEAKS") == NULL) {
         a_child_that_returns_from_a_callback_ends();
-    }
-    if (!SANITIZED) {
-        no_lock_of_the_parent_is_waited_for();
     }
     return 0;
 }
