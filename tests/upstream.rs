@@ -1265,6 +1265,170 @@ fn each_row_wakes_beside_a_busy_store_of_another_agent() {
 }
 
 #[test]
+fn a_link_that_is_turned_to_another_source_is_heard_of_there() {
+    for by_itself in [true, false] {
+        let place = Place::new();
+        // What other handles do is seen in a round; its own calls are heard at once.
+        let interval_ms = if by_itself { 3_600_000 } else { 100 };
+        let aware = place.open_watching(interval_ms, true);
+        let other = place.open();
+        for turned in 0..3 {
+            let path = place.path(&format!("folder-{turned}/{turned}.jsonl"));
+            append(&path, &[]);
+            let adopts = if by_itself { &aware } else { &other };
+            adopt(adopts, Catalog::Claude, &path);
+            for typed in 1..=2 {
+                append(&path, &[claude("typed")]);
+                until(|| told(&aware) == turned * 2 + typed);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_behind_a_link_is_heard_of_by_both_its_names() {
+    let place = Place::new();
+    let aware = place.open_watching(3_600_000, true);
+    let (file, other) = (place.path("real/a.jsonl"), place.path("real/other.jsonl"));
+    let (link, turned) = (place.path("links/a.jsonl"), place.path("links/turned"));
+    append(&file, &[]);
+    append(&other, &[claude("elsewhere")]);
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    adopt(&aware, Catalog::Claude, &link);
+    for _ in 0..2 {
+        append(&file, &[claude("typed")]);
+        assert_eq!(wakes(&aware, 20_000), 1);
+        assert_eq!(drain(&aware), 1);
+    }
+    std::os::unix::fs::symlink(&other, &turned).unwrap();
+    std::fs::rename(&turned, &link).unwrap();
+    assert_eq!(wakes(&aware, 20_000), 1);
+}
+
+#[test]
+fn a_thread_that_goes_on_in_another_file_is_heard_of() {
+    let place = Place::new();
+    let aware = place.open_watching(3_600_000, true);
+    let thread = "01a22c79-48ed-7480-a102-2d91c8ce991a";
+    let named = |name: &str| {
+        place.path(&format!(
+            "codex/sessions/2026/11/30/rollout-2026-11-30T{name}.jsonl"
+        ))
+    };
+    let first = named(&format!("12-41-15-{thread}"));
+    append(&first, &[codex_meta(thread)]);
+    adopt(&aware, Catalog::Codex, &first);
+    append(&first, &[codex_prompt("one")]);
+    assert_eq!(wakes(&aware, 20_000), 1);
+    assert_eq!(drain(&aware), 1);
+    let segment = named(&format!(
+        "12-50-00-{thread}_01a22c79-e5e6-7ec1-b702-5e5662169828"
+    ));
+    let mut meta = codex_meta(thread);
+    meta["payload"]["history_base"] = json!({"thread_id": thread, "end_ordinal_exclusive": 2});
+    append(&segment, &[meta, codex_prompt("edited")]);
+    for words in ["and on", "and on again"] {
+        assert_eq!(wakes(&aware, 20_000), 1, "before {words}");
+        assert_eq!(drain(&aware), 1);
+        append(&segment, &[codex_prompt(words)]);
+    }
+    assert_eq!(wakes(&aware, 20_000), 1);
+}
+
+/// Whether one does or so many that the round is given up.
+#[test]
+fn a_pass_that_could_not_be_stored_is_made_again() {
+    for (catalog, links) in [
+        (Catalog::Claude, 1),
+        (Catalog::Claude, 12),
+        (Catalog::Opencode, 1),
+    ] {
+        let place = Place::new();
+        let mut config = place.config();
+        config.busy_timeout_ms = Some(50);
+        let monitor = config.monitor.as_mut().unwrap();
+        monitor.enabled = Some(true);
+        monitor.interval_ms = Some(3_600_000);
+        monitor.initial_delay_ms = Some(0);
+        let aware = Awareness::open(config).unwrap();
+        let source = place.path("opencode/opencode.db");
+        let store = opencode_store(&source);
+        let paths: Vec<_> = (0..links)
+            .map(|n| {
+                let key = format!("agent:main:linked-{n}");
+                aware.watch(Watch::new(MANAGER, &*key)).unwrap();
+                let path = place.path(&format!("{n}.jsonl"));
+                append(&path, &[]);
+                if catalog == Catalog::Opencode {
+                    adopt_opencode(&aware, &key, OPENCODE_THREAD, &source, Baseline::Now);
+                } else {
+                    aware
+                        .adopt(Adopt::new(&*key, catalog, path.to_str().unwrap()))
+                        .unwrap();
+                }
+                path
+            })
+            .collect();
+        // Each was looked at, and what comes is by its event.
+        until(|| passes(&aware, catalog.as_str()) > 0);
+        let holder = rusqlite::Connection::open(place.database()).unwrap();
+        holder.execute_batch("BEGIN IMMEDIATE").unwrap();
+        match catalog {
+            Catalog::Opencode => opencode_message(&store, "msg_1", "typed"),
+            _ => paths
+                .iter()
+                .for_each(|path| append(path, &[claude("typed")])),
+        }
+        // As long as these are refused, so is what the background has to store.
+        for _ in 0..20 {
+            let event = NewEvent::new("agent:main:own", Kind::GoalChanged, ActorType::Agent);
+            assert_eq!(aware.record(event).unwrap_err().code, Code::Busy);
+        }
+        holder.execute_batch("COMMIT").unwrap();
+        until(|| told(&aware) == links);
+    }
+}
+
+#[test]
+fn a_run_whose_handle_has_gone_defers_a_session_of_a_store_no_more() {
+    let place = Place::new();
+    let source = place.path("opencode/opencode.db");
+    let store = opencode_store(&source);
+    let runs = place.open();
+    let aware = place.open_watching(100, true);
+    adopt_opencode(&aware, SESSION, OPENCODE_THREAD, &source, Baseline::Now);
+    let request = SetRunActive {
+        session_key: SESSION.into(),
+        agent_id: None,
+        active: true,
+    };
+    runs.set_run_active(request).unwrap();
+    opencode_message(&store, "msg_1", "typed");
+    // Longer than a write is looked for after its event: it is asked for in rounds.
+    let before = passes(&aware, "opencode");
+    until(|| passes(&aware, "opencode") > before + 20);
+    assert_eq!(told(&aware), 0);
+    runs.close().unwrap();
+    until(|| told(&aware) == 1);
+}
+
+#[test]
+fn without_file_events_the_interval_alone_finds_what_is_written() {
+    let place = Place::new();
+    let aware = place.open_watching(100, false);
+    let path = place.path("a.jsonl");
+    append(&path, &[]);
+    adopt(&aware, Catalog::Claude, &path);
+    for typed in 1..=2 {
+        append(&path, &[claude("typed")]);
+        until(|| told(&aware) == typed);
+    }
+    let stats = aware.stats().unwrap();
+    assert_eq!(stats.file_events, FileEvents::Off);
+    assert_eq!(stats.watched_folders, 0, "{stats:?}");
+}
+
+#[test]
 fn what_can_be_seen_only_after_its_event_is_told_too() {
     let place = Place::new();
     let source = place.path("opencode/opencode.db");

@@ -518,6 +518,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_while_it_is_read_is_no_part_of_a_reading() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(&Options::of_test(folder.path()));
+        let tables = |conn: &Connection| -> Result<i64> {
+            let count = "SELECT count(*) FROM sqlite_schema";
+            conn.query_row(count, [], |row| row.get(0)).map_err(fault)
+        };
+        let (before, after) = store
+            .read(|conn| {
+                let before = tables(conn)?;
+                write_rows(&store);
+                Ok((before, tables(conn)?))
+            })
+            .unwrap();
+        assert_eq!(before, after);
+        assert_eq!(store.read(tables).unwrap(), after + 1);
+    }
+
+    #[test]
     fn who_only_reads_takes_no_log_for_that_of_another_file() {
         let folder = tempfile::tempdir().unwrap();
         let options = Options::of_test(folder.path());

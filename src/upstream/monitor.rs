@@ -871,3 +871,77 @@ impl Monitor {
 fn unreadable(error: &Error) {
     log::debug!(target: "upstream", "the links cannot be read now: {error}");
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::pass::LOCAL;
+    use super::*;
+    use crate::contract::Roots;
+    use crate::key::Session;
+    use crate::store::links::NewLink;
+    use crate::store::{Options, Store};
+    use crate::watch::Wakes;
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    /// More hints than a box holds, or that the system lost some.
+    #[test]
+    fn after_hints_were_lost_everything_is_looked_at() {
+        for box_is_full in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("a.jsonl");
+            std::fs::write(&path, "{}\n").unwrap();
+            let options = Options::of_test(folder.path());
+            let store = Store::open(options, Box::new(|_| Ok(())), Box::new(|_, _| ())).unwrap();
+            let wakes = crate::sync::Arc::new(Wakes::new(store.path(), None));
+            let store = crate::sync::Arc::new(store);
+            let room = Arc::new(Room::new(store, wakes, Roots::default(), LONG));
+            let settings = Settings {
+                initial_delay: LONG,
+                file_events: false,
+            };
+            let monitor = Monitor::new(Arc::clone(&room), Catalog::Claude, settings);
+            let mailbox = monitor.mailbox.clone();
+            if box_is_full {
+                for _ in 0..=HINTS {
+                    mailbox.tell(Told::File(folder.path().join("another.jsonl")));
+                }
+            }
+            let session = Session::of("agent:main:a", None).unwrap();
+            let (of, source) = (session.clone(), path.to_str().unwrap().to_owned());
+            // As another process does, of whose links nobody tells.
+            room.store
+                .write(move |tx| {
+                    let link = NewLink {
+                        session: &of,
+                        catalog: Catalog::Claude,
+                        thread: "t",
+                        source: Some(&source),
+                        host: LOCAL,
+                        adopted_event: 1,
+                        baseline_now: false,
+                        baseline_end: None,
+                    };
+                    links::adopt(tx, &link)
+                })
+                .unwrap();
+            std::thread::scope(|threads| {
+                threads.spawn(|| monitor.run());
+                if !box_is_full {
+                    mailbox.lose();
+                }
+                let begin = Instant::now();
+                let position = || {
+                    let link = room.store.read(|conn| links::of_session(conn, &session));
+                    link.unwrap().unwrap().progress.position
+                };
+                while position() == 0 && begin.elapsed() < Duration::from_secs(20) {
+                    std::thread::sleep(Duration::from_millis(2));
+                }
+                let position = position();
+                room.stop();
+                assert_eq!(position, 3, "full: {box_is_full}");
+            });
+        }
+    }
+}

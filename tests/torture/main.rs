@@ -95,15 +95,20 @@ fn main() {
             "storm" => storm::storm(&plan),
             "sittings" => storm::sittings(&plan),
             "openings" => storm::openings(&plan),
+            "record" => storm::record_and_end(&plan),
             "failing" => faults::failing(&plan),
             role => panic!("no role {role}"),
         };
     }
-    let tests: [(&str, fn()); 4] = [
+    let tests: [(&str, fn()); 5] = [
         ("killed_at_any_instant", killed_at_any_instant),
         (
             "what_was_acknowledged_outlives_the_loss_of_power",
             power::what_was_acknowledged_outlives_the_loss_of_power,
+        ),
+        (
+            "who_died_while_opening_leaves_nothing_that_is_not_on_the_disk",
+            power::who_died_while_opening_leaves_nothing_that_is_not_on_the_disk,
         ),
         (
             "a_failing_disk_is_told_and_survived",

@@ -339,6 +339,42 @@ pub fn what_was_acknowledged_outlives_the_loss_of_power() {
     println!("{} images, {} events found in them", total.0, total.1);
 }
 
+/// Whatever the first to open the database had done of it when it died: the next
+/// one makes it good before it answers anything.
+pub fn who_died_while_opening_leaves_nothing_that_is_not_on_the_disk() {
+    const IMAGES: u64 = 4;
+    let mut rng = Rng(seed());
+    let mut deaths = 0;
+    loop {
+        deaths += 1;
+        let place = Place::new();
+        let mut config = place.config();
+        config["durability"] = "power".into();
+        let dies = Plan::new("record", config, 1, &mut rng);
+        let (mut child, _board) = place.start_traced(&dies, Some(deaths));
+        assert!(child.wait().unwrap().success());
+        if !place.said().is_empty() {
+            break;
+        }
+        let next = Plan { life: 2, ..dies };
+        let (mut child, _board) = place.start_traced(&next, Some(0));
+        assert!(child.wait().unwrap().success());
+        let entries = entries(&place.file("journal"));
+        let mut disk = Disk::default();
+        for (when, entry) in entries.iter().enumerate() {
+            disk.follow(when, entry);
+        }
+        for _ in 0..IMAGES {
+            look_at(disk.lose_power(&mut rng), &place.said(), &mut rng);
+        }
+    }
+    println!(
+        "{} deaths in an opening, {IMAGES} images of each",
+        deaths - 1
+    );
+    assert!(deaths > 20, "an opening is many changes");
+}
+
 /// Loses power at random points of what was done, and looks at what is left;
 /// how many images, and how many events were found in them.
 pub fn images(entries: &[Entry], points: u64, rng: &mut Rng) -> (u64, u64) {
@@ -362,18 +398,23 @@ pub fn images(entries: &[Entry], points: u64, rng: &mut Rng) -> (u64, u64) {
             }
         }
         done = point;
-        let place = Place::new();
-        for (name, bytes) in disk.lose_power(rng) {
-            std::fs::write(place.data().join(name), bytes).unwrap();
-        }
-        if rng.below(3) == 0 {
-            // The WAL's index is no part of what is kept: it may say anything.
-            let rubbish: Vec<u8> = (0..32_768).map(|_| rng.next() as u8).collect();
-            std::fs::write(place.data().join("a.db-shm"), rubbish).unwrap();
-        }
-        let mut model = Model::new(&place);
-        model.check(&said);
-        events += model.size();
+        events += look_at(disk.lose_power(rng), &said, rng);
     }
     (points, events)
+}
+
+/// Opens what a loss of power left, and compares; how many events were found.
+fn look_at(image: BTreeMap<String, Vec<u8>>, said: &[Value], rng: &mut Rng) -> u64 {
+    let place = Place::new();
+    for (name, bytes) in image {
+        std::fs::write(place.data().join(name), bytes).unwrap();
+    }
+    if rng.below(3) == 0 {
+        // The WAL's index is no part of what is kept: it may say anything.
+        let rubbish: Vec<u8> = (0..32_768).map(|_| rng.next() as u8).collect();
+        std::fs::write(place.data().join("a.db-shm"), rubbish).unwrap();
+    }
+    let mut model = Model::new(&place);
+    model.check(said);
+    model.size()
 }

@@ -34,6 +34,16 @@ pub fn openings(plan: &Plan) {
     }
 }
 
+/// Records once, and ends without closing anything.
+pub fn record_and_end(plan: &Plan) {
+    let library = Library::load(&plan.library);
+    let handle = library.open(&plan.config).unwrap();
+    let storm = Storm::new(plan, library, handle, 0);
+    storm.record_one(&mut Rng(plan.seed), &storm.name("record", 0), "record");
+    // SAFETY: ends the process, whatever its threads are at.
+    unsafe { libc::_exit(0) };
+}
+
 /// Everything at once, until the kill.
 pub fn storm(plan: &Plan) {
     let library = Library::load(&plan.library);
