@@ -27,6 +27,7 @@ struct Host {
 struct Target {
     callback: Callback,
     user: *mut c_void,
+    level: LevelFilter,
     /// How many calls of it are running; guarded by `Host::current`'s lock.
     running: Mutex<usize>,
 }
@@ -47,7 +48,7 @@ pub(super) fn inside_callback() -> bool {
 pub(super) fn set(callback: Option<Callback>, user: *mut c_void, max_level: i32) {
     // A Rust host that has a logger of its own keeps it.
     let _ = log::set_logger(&BRIDGE);
-    log::set_max_level(match max_level {
+    let level = match max_level {
         _ if callback.is_none() => LevelFilter::Off,
         ..=0 => LevelFilter::Off,
         1 => LevelFilter::Error,
@@ -55,16 +56,18 @@ pub(super) fn set(callback: Option<Callback>, user: *mut c_void, max_level: i32)
         3 => LevelFilter::Info,
         4 => LevelFilter::Debug,
         5.. => LevelFilter::Trace,
-    });
+    };
     let host = HOST.get();
     let fresh = callback.map(|callback| {
         Arc::new(Target {
             callback,
             user,
+            level,
             running: Mutex::new(0),
         })
     });
     let mut current = lock(&host.current);
+    log::set_max_level(level);
     let old = std::mem::replace(&mut *current, fresh);
     if let Some(old) = old
         && !inside_callback()
@@ -93,7 +96,9 @@ impl Log for Bridge {
         let host = HOST.get();
         let target = {
             let current = lock(&host.current);
-            let Some(target) = current.as_ref().map(Arc::clone) else {
+            // Who is told may be another by now, who asked for less.
+            let wants = |target: &&Arc<Target>| record.level() <= target.level;
+            let Some(target) = current.as_ref().filter(wants).map(Arc::clone) else {
                 return;
             };
             *lock(&target.running) += 1;
@@ -125,4 +130,37 @@ fn call(target: &Target, record: &Record<'_>) {
     // SAFETY: the host promised a function of this type and a `user` that lives
     // until the callback is replaced; both strings live for the call.
     unsafe { (target.callback)(target.user, level, name.as_ptr(), message.as_ptr()) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    unsafe extern "C" fn keep_highest(
+        user: *mut c_void,
+        level: i32,
+        _: *const c_char,
+        _: *const c_char,
+    ) {
+        // SAFETY: `user` is a number that outlives the test.
+        let highest = unsafe { &*user.cast::<AtomicI32>() };
+        highest.fetch_max(level, Ordering::SeqCst);
+    }
+
+    /// A line may be on its way when the callback is replaced by one that asks for less.
+    #[test]
+    fn a_callback_gets_no_line_of_a_level_it_did_not_ask_for() {
+        static HIGHEST: AtomicI32 = AtomicI32::new(0);
+        let user = std::ptr::from_ref(&HIGHEST).cast_mut().cast();
+        set(Some(keep_highest), user, 2);
+        // As it was for the one before.
+        log::set_max_level(LevelFilter::Trace);
+        for level in [Level::Trace, Level::Debug, Level::Info] {
+            log::log!(level, "a line");
+        }
+        log::warn!("a line");
+        assert_eq!(HIGHEST.load(Ordering::SeqCst), 2);
+        set(None, std::ptr::null_mut(), 0);
+    }
 }
