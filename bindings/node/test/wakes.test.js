@@ -211,13 +211,13 @@ test('one descriptor serves all iterators of a handle, and goes with it', async 
   const awareness = await Awareness.open(config(t));
   const iterators = [awareness.wakes(), awareness.wakes()];
   const first = iterators[0].next();
-  // The library's two ends and a duplicate of one.
-  await eventually('listening', () => pipes().length === before.length + 3);
+  // The library's own two ends, the one it shows, and a duplicate of that.
+  await eventually('listening', () => pipes().length === before.length + 4);
   await iterators[0].return();
   assert.deepEqual(await first, DONE);
   assert.equal(await isPending(awareness, iterators[1].next()), true);
   const listening = pipes();
-  assert.equal(listening.length, before.length + 3);
+  assert.equal(listening.length, before.length + 4);
 
   const options = { stdio: ['ignore', 'pipe', 'ignore'], encoding: 'utf8' };
   const inherited = execFileSync('ls', ['-l', '/proc/self/fd'], options);
@@ -225,7 +225,7 @@ test('one descriptor serves all iterators of a handle, and goes with it', async 
   assert.ok(!inherited.includes(own), inherited);
 
   const closing = awareness.close();
-  assert.equal(pipes().length, before.length + 2);
+  assert.equal(pipes().length, before.length + 3);
   await closing;
   assert.equal(pipes().length, before.length);
 });
