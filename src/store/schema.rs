@@ -125,7 +125,15 @@ pub(super) fn migrate(conn: &Connection, now: i64, patience: Duration) -> Result
         refuse_newer(major, minor)?;
     }
     let mode: String = super::retry_busy(conn, patience, |conn| {
-        conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
+        let mut switch = conn.prepare("PRAGMA journal_mode = WAL")?;
+        let mut rows = switch.query([])?;
+        let mode = match rows.next()? {
+            Some(row) => row.get(0)?,
+            None => return Err(rusqlite::Error::QueryReturnedNoRows),
+        };
+        // The mode is told first, and then written: that may fail.
+        rows.next()?;
+        Ok(mode)
     })?;
     if mode != "wal" {
         return Err(Error::unsupported(format!(

@@ -100,7 +100,7 @@ fn main() {
             role => panic!("no role {role}"),
         };
     }
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 6] = [
         ("killed_at_any_instant", killed_at_any_instant),
         (
             "what_was_acknowledged_outlives_the_loss_of_power",
@@ -109,6 +109,10 @@ fn main() {
         (
             "who_died_while_opening_leaves_nothing_that_is_not_on_the_disk",
             power::who_died_while_opening_leaves_nothing_that_is_not_on_the_disk,
+        ),
+        (
+            "a_sync_that_failed_at_the_beginning_takes_nothing_with_it",
+            power::a_sync_that_failed_at_the_beginning_takes_nothing_with_it,
         ),
         (
             "a_failing_disk_is_told_and_survived",

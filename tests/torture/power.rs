@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
+use crate::abi::Fault;
 use crate::board::{Entry, entries};
 use crate::model::Model;
 use crate::{Place, Plan, Rng, number, seed};
@@ -342,37 +343,86 @@ pub fn what_was_acknowledged_outlives_the_loss_of_power() {
 /// Whatever the first to open the database had done of it when it died: the next
 /// one makes it good before it answers anything.
 pub fn who_died_while_opening_leaves_nothing_that_is_not_on_the_disk() {
-    const IMAGES: u64 = 4;
     let mut rng = Rng(seed());
     let mut deaths = 0;
-    loop {
+    while after_another("power", Some(deaths + 1), &[], 0, &mut rng) {
         deaths += 1;
-        let place = Place::new();
-        let mut config = place.config();
-        config["durability"] = "power".into();
-        let dies = Plan::new("record", config, 1, &mut rng);
-        let (mut child, _board) = place.start_traced(&dies, Some(deaths));
-        assert!(child.wait().unwrap().success());
-        if !place.said().is_empty() {
-            break;
+    }
+    println!("{deaths} deaths in an opening");
+    assert!(deaths > 20, "an opening is many changes");
+}
+
+/// In the first opening or the first record, of a file or of the folder: what was
+/// answered in spite of it is there, and what the next process answers.
+pub fn a_sync_that_failed_at_the_beginning_takes_nothing_with_it() {
+    let mut rng = Rng(seed());
+    for durability in ["power", "process"] {
+        let mut failures = 0;
+        let faults = [Fault::SyncFails];
+        while after_another(durability, Some(0), &faults, failures, &mut rng) {
+            failures += 1;
         }
-        let next = Plan { life: 2, ..dies };
-        let (mut child, _board) = place.start_traced(&next, Some(0));
+        println!("{durability}: {failures} syncs that failed");
+        assert!(failures > 3, "an opening syncs the database and its folder");
+    }
+}
+
+/// A process that makes the database and records, and ends after so many changes
+/// or has a fault after so many that were none; then another that records. Looks
+/// at what each leaves; false when there was neither.
+fn after_another(
+    durability: &str,
+    changes: Option<u64>,
+    faults: &[Fault],
+    skip: u64,
+    rng: &mut Rng,
+) -> bool {
+    let place = Place::new();
+    let mut config = place.config();
+    config["durability"] = durability.into();
+    let first = Plan {
+        faults: faults.to_vec(),
+        rounds: skip,
+        ..Plan::new("record", config, 1, rng)
+    };
+    let next = Plan {
+        life: 2,
+        faults: Vec::new(),
+        ..first.clone()
+    };
+    for (plan, changes) in [(&first, changes), (&next, Some(0))] {
+        let (mut child, _board) = place.start_traced(plan, changes);
         assert!(child.wait().unwrap().success());
-        let entries = entries(&place.file("journal"));
-        let mut disk = Disk::default();
-        for (when, entry) in entries.iter().enumerate() {
-            disk.follow(when, entry);
+        let mut said = place.said();
+        let came_through = |said: &Value| said[0] == "faults" && said[1] == 0;
+        if plan.life == 1 && said.last().is_some_and(came_through) {
+            return false;
         }
-        for _ in 0..IMAGES {
-            look_at(disk.lose_power(&mut rng), &place.said(), &mut rng);
+        said.retain(|said| said[0] != "faults");
+        let is_answer = |said: &Value| said[0] == "record!";
+        if said.iter().any(is_answer) {
+            look_at_all(&place, durability == "power", &said, rng);
+        } else {
+            assert_eq!(plan.life, 1, "the next one records");
         }
     }
-    println!(
-        "{} deaths in an opening, {IMAGES} images of each",
-        deaths - 1
-    );
-    assert!(deaths > 20, "an opening is many changes");
+    true
+}
+
+/// Looks at what is there, and at what losses of power leave of it.
+fn look_at_all(place: &Place, loses_power: bool, said: &[Value], rng: &mut Rng) {
+    const IMAGES: u64 = 6;
+    let mut disk = Disk::default();
+    let entries = entries(&place.file("journal"));
+    for (when, entry) in entries.iter().enumerate() {
+        disk.follow(when, entry);
+    }
+    let is_log = |entry: &Entry| matches!(entry, Entry::Made { name, .. } if name == "a.db-wal");
+    assert!(entries.iter().any(is_log), "it is used without a log");
+    look_at(disk.now(), said, rng);
+    for _ in 0..if loses_power { IMAGES } else { 0 } {
+        look_at(disk.lose_power(rng), said, rng);
+    }
 }
 
 /// Loses power at random points of what was done, and looks at what is left;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::abi::{Handle, Library, during, say};
+use crate::abi::{Handle, Library, during, say, strike, struck};
 use crate::board::Phase;
 use crate::{ACKER, DRAINER, Plan, Rng, TARGETS, TOGGLER};
 
@@ -34,12 +34,27 @@ pub fn openings(plan: &Plan) {
     }
 }
 
-/// Records once, and ends without closing anything.
+/// Records once, where a fault allows it, and ends without closing anything.
 pub fn record_and_end(plan: &Plan) {
     let library = Library::load(&plan.library);
-    let handle = library.open(&plan.config).unwrap();
-    let storm = Storm::new(plan, library, handle, 0);
-    storm.record_one(&mut Rng(plan.seed), &storm.name("record", 0), "record");
+    if let Some(fault) = plan.faults.first() {
+        strike(*fault, plan.rounds as i32, 1);
+    }
+    let recorded = library.open(&plan.config).and_then(|handle| {
+        let storm = Storm::new(plan, library, handle, 0);
+        let name = storm.name("record", 0);
+        let event = storm.event(&mut Rng(plan.seed), &name);
+        say(&json!(["record?", name, [event]]));
+        let reply = handle.call("record", event)?;
+        say(&json!(["record!", name, [reply["event"]["sequence"]]]));
+        Ok(())
+    });
+    match recorded {
+        Ok(()) => {}
+        // What is refused may be there, or not.
+        Err(refused) => assert_eq!(refused["error"]["code"], "storage", "{refused}"),
+    }
+    say(&json!(["faults", struck()]));
     // SAFETY: ends the process, whatever its threads are at.
     unsafe { libc::_exit(0) };
 }
