@@ -114,8 +114,8 @@ pub(super) fn settle(conn: &Connection, moves: &Moves, path: &Path) -> Result<()
     if !others.any(|other| is_alive(path, other.id)) {
         empty_log(conn, moves)?;
     }
-    // SQLite syncs the folder of a log that it made, but only the process that
-    // made it does, and it passes over a failure.
+    // SQLite does so too, at a connection's first sync of a log that it may make,
+    // but it passes over a failure.
     sync_folder(path)
 }
 
