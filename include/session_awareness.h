@@ -43,7 +43,8 @@
  *              can delete its live write-ahead log. Everything a host wants to
  *              read has a verb, and aware_backup copies the file. Other
  *              processes may use this library on it at the same time; a second
- *              copy of it in the same process is refused (`unsupported`). It must
+ *              copy of it in the same process is refused (`unsupported`) where
+ *              the system tells, unless one of them only reads. It must
  *              be on a local disk: NFS, SMB and 9p are refused. Beside it lie
  *              DATABASE-wal and -shm (SQLite's), DATABASE-wake and
  *              DATABASE-handle-N (the library's), all with mode 0600.
@@ -128,8 +129,8 @@ typedef struct aware_t aware_t;
 
 /**
  * Called with each wake: `user` as it was set, `wake_json` as one element of
- * aware_wait_wakes' `wakes`, valid for the call. It must return: no exception, longjmp or
- * pthread_exit may leave it. A child of fork that returns from it ends.
+ * aware_wait_wakes' `wakes`, valid for the call. It must return: no exception,
+ * longjmp or pthread_exit may leave it. A child of fork that returns from it ends.
  */
 typedef void (*aware_wake_callback)(void *user, const char *wake_json);
 
@@ -181,8 +182,9 @@ const char *aware_version(void);
  * most `busyTimeoutMs` for each of both. The handle is closed with aware_close, the reply
  * freed with aware_string_free. Errors: invalid_argument, not_found (no file,
  * and none is to be made), unsupported (made by a newer version; a network
- * file system; a child of fork whose parent had handles open; another copy of this
- * library in this process has it open), storage, busy, internal.
+ * file system; a child of fork whose parent had handles open; another copy of
+ * this library in this process has it open for writing, and so is this to be),
+ * storage, busy, internal.
  */
 int32_t aware_open(const char *config_json,
                    aware_t **handle,
@@ -211,8 +213,9 @@ void aware_string_free(char *reply_json);
  * event loops; -1 when there is none (closed, read only, no descriptor left).
  *
  * It is the library's: never close it; it goes with the handle (who closes it
- * loses it alone). Reading its bytes is fine. When it is readable, call aware_wait_wakes with `timeoutMs`
- * 0 until the reply is empty. Any thread, never blocks.
+ * loses it alone). Reading its bytes is fine. When it is readable, call
+ * aware_wait_wakes with `timeoutMs` 0 until the reply is empty. Any thread,
+ * never blocks.
  */
 int32_t aware_wake_fd(aware_t *handle);
 

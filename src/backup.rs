@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::contract::{BackupReply, Error, Result};
 use crate::store::Store;
-use crate::store::alive::whatever_the_umask;
+use crate::store::alive::for_its_owner;
 use crate::sys;
 
 /// How many copies this process has begun.
@@ -54,7 +54,7 @@ fn make_part(target: &Path) -> Result<Removed> {
             .create_new(true)
             .mode(0o600)
             .open(&part)
-            .and_then(whatever_the_umask)
+            .and_then(for_its_owner)
         {
             Ok(_) => return Ok(Removed(part.into())),
             // Left by a process of the same number that was killed.

@@ -77,8 +77,12 @@ pub(crate) type Identity = (u64, u64);
 
 /// What is at the path; `None` when there is nothing to be seen.
 pub(crate) fn identity(path: &Path) -> Option<Identity> {
-    let found = std::fs::metadata(path).ok()?;
-    Some((found.dev(), found.ino()))
+    Some(identity_in(&std::fs::metadata(path).ok()?))
+}
+
+/// What was found to be at a path, or is open.
+pub(crate) fn identity_in(found: &std::fs::Metadata) -> Identity {
+    (found.dev(), found.ino())
 }
 
 /// Has `tell` told of changes to the file `path`, or to what lies directly

@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io;
 use std::ops::{Deref, Range};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 use std::time::{Duration, Instant};
@@ -207,10 +206,14 @@ pub(crate) struct Pipe {
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        let identity = |end: &File| end.metadata().map(|meta| (meta.dev(), meta.ino()));
-        let own = identity(&self.read).ok();
+        let identity = |end: &File| {
+            end.metadata()
+                .ok()
+                .map(|found| crate::files::identity_in(&found))
+        };
+        let own = identity(&self.read);
         if let Some(shown) = self.shown.take()
-            && identity(&shown).ok() != own
+            && identity(&shown) != own
         {
             // Closed by the host, for which another file may have its number now.
             let _ = shown.into_raw_fd();

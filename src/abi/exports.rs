@@ -50,8 +50,8 @@ pub struct aware_t {
 }
 
 /// Called with each wake: `user` as it was set, `wake_json` as one element of
-/// aware_wait_wakes' `wakes`, valid for the call. It must return: no exception, longjmp or
-/// pthread_exit may leave it. A child of fork that returns from it ends.
+/// aware_wait_wakes' `wakes`, valid for the call. It must return: no exception,
+/// longjmp or pthread_exit may leave it. A child of fork that returns from it ends.
 #[allow(non_camel_case_types)]
 pub type aware_wake_callback =
     Option<unsafe extern "C" fn(user: *mut c_void, wake_json: *const c_char)>;
@@ -117,8 +117,9 @@ struct Opened {
 /// most `busyTimeoutMs` for each of both. The handle is closed with aware_close, the reply
 /// freed with aware_string_free. Errors: invalid_argument, not_found (no file,
 /// and none is to be made), unsupported (made by a newer version; a network
-/// file system; a child of fork whose parent had handles open; another copy of this
-/// library in this process has it open), storage, busy, internal.
+/// file system; a child of fork whose parent had handles open; another copy of
+/// this library in this process has it open for writing, and so is this to be),
+/// storage, busy, internal.
 ///
 /// # Safety
 /// As in the header's conventions: strings are NUL-terminated or NULL, out pointers have room or are NULL.
@@ -192,8 +193,9 @@ pub unsafe extern "C" fn aware_string_free(reply_json: *mut c_char) {
 /// event loops; -1 when there is none (closed, read only, no descriptor left).
 ///
 /// It is the library's: never close it; it goes with the handle (who closes it
-/// loses it alone). Reading its bytes is fine. When it is readable, call aware_wait_wakes with `timeoutMs`
-/// 0 until the reply is empty. Any thread, never blocks.
+/// loses it alone). Reading its bytes is fine. When it is readable, call
+/// aware_wait_wakes with `timeoutMs` 0 until the reply is empty. Any thread,
+/// never blocks.
 #[unsafe(no_mangle)]
 pub extern "C" fn aware_wake_fd(handle: *mut aware_t) -> i32 {
     keep_in(|| registry::get(handle)?.wake_fd()).unwrap_or(-1)

@@ -32,8 +32,7 @@ struct Own(Identity);
 
 impl Own {
     fn list(file: &File) -> io::Result<Own> {
-        let found = file.metadata()?;
-        let file = (found.dev(), found.ino());
+        let file = files::identity_in(&file.metadata()?);
         lock_process(OWN.get()).push(file);
         Ok(Own(file))
     }
@@ -227,12 +226,12 @@ pub(crate) fn beside(database: &Path, what: &str) -> Result<File> {
         .mode(0o600)
         .custom_flags(AS_IT_IS)
         .open(beside_path(database, what))
-        .and_then(whatever_the_umask)
+        .and_then(for_its_owner)
         .map_err(|problem| no_file(&problem))
 }
 
 /// Gives the owner of a new file what the umask took: it could not be opened again.
-pub(crate) fn whatever_the_umask(file: File) -> io::Result<File> {
+pub(crate) fn for_its_owner(file: File) -> io::Result<File> {
     let mode = file.metadata()?.mode() & 0o777;
     if mode & 0o600 != 0o600 {
         file.set_permissions(Permissions::from_mode(mode | 0o600))?;

@@ -16,7 +16,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, OpenFlags, ffi};
 
-use super::alive::{Turn, beside_path, whatever_the_umask};
+use super::alive::{Turn, beside_path, for_its_owner};
 use super::checkpoints::Checkpoints;
 use super::faults::{explain, fault};
 use super::owed::Known;
@@ -740,7 +740,7 @@ fn make(options: &Options) -> Result<()> {
         .create_new(true)
         .mode(0o600)
         .open(path)
-        .and_then(whatever_the_umask)
+        .and_then(for_its_owner)
     {
         Ok(_) => Ok(()),
         Err(problem) if problem.kind() == ErrorKind::AlreadyExists => Ok(()),

@@ -329,9 +329,10 @@ impl Monitor {
     /// call may be to look for itself.
     fn gather(&mut self, first: Told, soon: Instant) {
         let is_file = |told: &Told| matches!(told, Told::File(_));
-        let mut end = match is_file(&first) {
-            true => soon,
-            false => Instant::now() + CALLS,
+        let mut end = if is_file(&first) {
+            soon
+        } else {
+            Instant::now() + CALLS
         };
         let mut next = Some(first);
         while let Some(told) = next {

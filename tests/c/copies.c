@@ -3,17 +3,7 @@
  * one make it: it opens no database that the first has open, since neither
  * would see the other's locks and both would write.
  */
-#include "check.h"
-
-#include <dlfcn.h>
-
-/* ISO C has no cast from an object's address to a function's. */
-#define FIND(library, name, into)                                                                                      \
-    do {                                                                                                               \
-        void *address = dlsym(library, name);                                                                          \
-        CHECK(address != NULL);                                                                                        \
-        memcpy(&(into), &address, sizeof address);                                                                     \
-    } while (0)
+#include "find.h"
 
 static int32_t (*second_open)(const char *, aware_t **, char **);
 static int32_t (*second_close)(aware_t *);

@@ -2,21 +2,12 @@
  * A host that loads and unloads the library again and again, as one that looks
  * for plugins does: memory, threads and descriptors stay what they were.
  */
-#include "check.h"
+#include "find.h"
 
 #include <dirent.h>
-#include <dlfcn.h>
 #include <sched.h>
 
 enum { WARM = 40, TURNS = 160 };
-
-/* ISO C has no cast from an object's address to a function's. */
-#define FIND(library, name, into)                                                                                      \
-    do {                                                                                                               \
-        void *address = dlsym(library, name);                                                                          \
-        CHECK(address != NULL);                                                                                        \
-        memcpy(&(into), &address, sizeof address);                                                                     \
-    } while (0)
 
 static int entries_of(const char *folder)
 {

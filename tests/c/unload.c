@@ -2,17 +2,7 @@
  * A host that loads the library by name, as a plugin does, and unloads it while
  * a handle is open: the library stays, its threads go on, the process ends cleanly.
  */
-#include "check.h"
-
-#include <dlfcn.h>
-
-/* ISO C has no cast from an object's address to a function's. */
-#define FIND(library, name, into)                                                                                      \
-    do {                                                                                                               \
-        void *address = dlsym(library, name);                                                                          \
-        CHECK(address != NULL);                                                                                        \
-        memcpy(&(into), &address, sizeof address);                                                                     \
-    } while (0)
+#include "find.h"
 
 static count_t woken = COUNT_OF_ZERO;
 
