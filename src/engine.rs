@@ -260,7 +260,7 @@ impl Awareness {
             let wakes = Arc::clone(&wakes);
             Box::new(move |tx: &Tx<'_>| {
                 watch::sweep(tx)?;
-                wakes.enroll(tx, limits.cutoff(tx.now))
+                wakes.enroll(tx, limits.cutoff(tx.now()))
             })
         };
         let on_commit = {

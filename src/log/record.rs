@@ -125,8 +125,8 @@ pub(crate) fn append(tx: &Tx<'_>, draft: &Draft) -> Result<Appended> {
     }
     let occurred_at = draft
         .occurred_at
-        .unwrap_or(tx.now)
-        .clamp(tx.now - OLDEST_MS, tx.now);
+        .unwrap_or(tx.now())
+        .clamp(tx.now() - OLDEST_MS, tx.now());
     let sequence = events::append(
         tx,
         &events::NewRow {

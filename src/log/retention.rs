@@ -41,7 +41,7 @@ impl Limits {
 pub(crate) fn prune_step(tx: &Tx<'_>, limits: &Limits, floor: u64) -> Result<(bool, Maintained)> {
     // The pruning thread checkpoints between its steps.
     tx.leave_log();
-    let cutoff = limits.cutoff(tx.now);
+    let cutoff = limits.cutoff(tx.now());
     let (through, count) = events::prunable(tx.conn()?, cutoff, floor, STEP)?;
     let pruned_events = if count == 0 {
         0

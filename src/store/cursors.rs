@@ -123,7 +123,7 @@ pub(crate) fn advance_open(tx: &Tx<'_>, told: &Told<'_>, sequence: u64) -> Resul
                 KindSet::of(&[told.kind]).bits(),
                 told.but,
                 sequence as i64,
-                tx.now,
+                tx.now(),
             ])
         })
         .map_err(fault)?;
@@ -145,7 +145,7 @@ pub(super) fn advance_known(tx: &Tx<'_>, told: &Told<'_>, sequence: u64) -> Resu
                     target.agent,
                     kinds,
                     sequence as i64,
-                    tx.now
+                    tx.now()
                 ])
             },
         ),
@@ -160,7 +160,7 @@ pub(super) fn advance_known(tx: &Tx<'_>, told: &Told<'_>, sequence: u64) -> Resu
                     target.agent,
                     kinds,
                     sequence,
-                    tx.now,
+                    tx.now(),
                     but
                 ])
             },
@@ -220,7 +220,7 @@ pub(crate) fn open_behind(tx: &Tx<'_>) -> Result<()> {
             "UPDATE session_watch_cursors SET notified = material, touched_at = ?1
              WHERE notified > last_seen AND material > notified",
         )
-        .and_then(|mut update| update.execute([tx.now]))
+        .and_then(|mut update| update.execute([tx.now()]))
         .map_err(fault)?;
     Ok(())
 }
@@ -309,7 +309,7 @@ pub(crate) fn insert(
                 cursor.kinds.bits(),
                 opened_at,
                 wake as i64,
-                tx.now,
+                tx.now(),
             ])
         })
         .map_err(fault)?;
@@ -334,7 +334,7 @@ pub(crate) fn update(tx: &Tx<'_>, row: &CursorRow) -> Result<()> {
                 row.cursor.kinds.bits(),
                 row.opened_at,
                 row.wake as i64,
-                tx.now,
+                tx.now(),
             ])
         })
         .map_err(fault)?;
@@ -347,7 +347,7 @@ pub(crate) fn update_material(tx: &Tx<'_>, id: i64, material: u64) -> Result<()>
     tx.conn
         .with(
             "UPDATE session_watch_cursors SET material = ?2, touched_at = ?3 WHERE id = ?1",
-            |update| update.execute(params![id, material as i64, tx.now]),
+            |update| update.execute(params![id, material as i64, tx.now()]),
         )
         .map_err(fault)?;
     Ok(())

@@ -45,7 +45,7 @@ pub(crate) fn append(tx: &Tx<'_>, row: &NewRow<'_>) -> Result<u64> {
         row.actor_id,
         row.run_id,
         row.occurred_at,
-        tx.now,
+        tx.now(),
         row.summary,
         row.payload_json,
         row.public_json,

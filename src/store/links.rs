@@ -228,7 +228,7 @@ pub(crate) fn adopt(tx: &Tx<'_>, new: &NewLink<'_>) -> Result<()> {
                 new.thread,
                 new.source,
                 new.host,
-                tx.now,
+                tx.now(),
                 new.adopted_event as i64,
                 new.baseline_now,
                 new.baseline_end.map(signed),
@@ -318,7 +318,9 @@ pub(crate) fn note_fault(tx: &Tx<'_>, session: &Session, message: Option<&str>) 
               WHERE session_key = ?1 AND agent_id = ?2 AND released_at IS NULL
              ON CONFLICT DO UPDATE SET message = excluded.message",
         )
-        .and_then(|mut upsert| upsert.execute(params![session.key, session.agent, tx.now, message]))
+        .and_then(|mut upsert| {
+            upsert.execute(params![session.key, session.agent, tx.now(), message])
+        })
         .map_err(fault)?;
     Ok(())
 }
@@ -382,7 +384,7 @@ pub(crate) fn release(tx: &Tx<'_>, session: &Session) -> Result<()> {
             "UPDATE session_upstream_links SET released_at = ?3, revision = revision + 1
              WHERE session_key = ?1 AND agent_id = ?2 AND released_at IS NULL",
         )
-        .and_then(|mut update| update.execute(params![session.key, session.agent, tx.now]))
+        .and_then(|mut update| update.execute(params![session.key, session.agent, tx.now()]))
         .map_err(fault)?;
     Ok(())
 }
@@ -513,7 +515,7 @@ pub(crate) fn set_run(tx: &Tx<'_>, session: &Session, handle: i64, active: bool)
                  VALUES (?1, ?2, ?3, ?4)",
             )
             .and_then(|mut insert| {
-                insert.execute(params![session.key, session.agent, handle, tx.now])
+                insert.execute(params![session.key, session.agent, handle, tx.now()])
             })
     } else {
         tx.conn

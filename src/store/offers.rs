@@ -86,7 +86,7 @@ pub(crate) fn add_handle(tx: &Tx<'_>, agents: Option<&[String]>) -> Result<i64> 
             "INSERT INTO session_aware_handles(first_wake, agents, opened_at, version)
              SELECT value, ?1, ?2, ?3 FROM session_aware_counters WHERE name = 'last_wake'",
         )
-        .and_then(|mut insert| insert.execute(params![agents, tx.now, env!("CARGO_PKG_VERSION")]))
+        .and_then(|mut insert| insert.execute(params![agents, tx.now(), env!("CARGO_PKG_VERSION")]))
         .map_err(fault)?;
     Ok(tx.conn.last_insert_rowid())
 }
@@ -100,7 +100,7 @@ pub(crate) fn keep_handle(tx: &Tx<'_>, id: i64, agents: Option<&[String]>) -> Re
              VALUES (?1, 0, ?2, ?3, ?4)",
         )
         .and_then(|mut insert| {
-            insert.execute(params![id, agents, tx.now, env!("CARGO_PKG_VERSION")])
+            insert.execute(params![id, agents, tx.now(), env!("CARGO_PKG_VERSION")])
         })
         .map_err(fault)?;
     Ok(())

@@ -35,8 +35,7 @@ const GROUP: usize = 256;
 pub(crate) struct Tx<'a> {
     /// For the statements of this room.
     pub(super) conn: &'a Kept,
-    /// The time of the transaction, ms since the epoch.
-    pub(crate) now: i64,
+    now: Cell<i64>,
     pub(super) raised: RefCell<Vec<Raised>>,
     /// Whether a wake was raised that other handles are to hear of.
     pub(super) heard: Cell<bool>,
@@ -45,6 +44,11 @@ pub(crate) struct Tx<'a> {
 }
 
 impl Tx<'_> {
+    /// The time of the task, ms since the epoch; tasks that came together have the same.
+    pub(crate) fn now(&self) -> i64 {
+        self.now.get()
+    }
+
     /// Leaves the write-ahead log as it is after this transaction, for who
     /// checkpoints on a connection of their own, where nobody waits for it.
     pub(crate) fn leave_log(&self) {
@@ -111,38 +115,53 @@ struct Queue {
     /// How many threads were told or left waiting after the last group, when it
     /// was one of several.
     expected: usize,
+    /// Whether the last group took so long that nobody is to look out for the next.
+    slow: bool,
     /// Events queued that nobody waits for.
     events: usize,
     stopped: bool,
 }
 
-/// How long a thread looks for what it waits for before it sleeps, and how often
-/// at most. It gives its processor away between two looks, which costs less: to
-/// wake a thread that sleeps takes both sides as long as a transaction takes.
-const PATIENCE: (Duration, usize) = if cfg!(all(test, feature = "models")) {
-    // Without a clock, which no model has.
-    (Duration::MAX, 2)
-} else {
-    (Duration::from_micros(200), 400)
-};
+/// For how long a thread looks out, and how often at most. It gives its processor
+/// away between two looks, which costs less than to sleep: to wake a thread takes
+/// both sides as long as a transaction takes.
+#[derive(Clone, Copy)]
+struct Patience(Duration, usize);
 
-/// Looks at what `lock` answers until it `is_there` or patience ends.
-fn look_out<'a, T>(
-    lock: impl Fn() -> MutexGuard<'a, T>,
-    mut now: MutexGuard<'a, T>,
-    is_there: impl Fn(&T) -> bool,
-) -> MutexGuard<'a, T> {
-    let (most, looks) = PATIENCE;
-    let begin = Instant::now();
-    for _ in 0..looks {
-        if is_there(&now) || begin.elapsed() >= most {
-            break;
+/// For an outcome: as long as a group takes with a flush by a quick disk.
+const FOR_OUTCOME: Patience = Patience::of(600);
+
+/// For tasks on their way, while the transaction is open.
+const FOR_TASKS: Patience = Patience::of(200);
+
+impl Patience {
+    const fn of(micros: u64) -> Patience {
+        if cfg!(all(test, feature = "models")) {
+            // Without a clock, which no model has.
+            Patience(Duration::MAX, 2)
+        } else {
+            Patience(Duration::from_micros(micros), 3 * micros as usize)
         }
-        drop(now);
-        thread::yield_now();
-        now = lock();
     }
-    now
+
+    /// Looks at what `lock` answers until it `is_there` or patience ends, `since` when it counts.
+    fn look_out<'a, T>(
+        self,
+        since: Instant,
+        lock: impl Fn() -> MutexGuard<'a, T>,
+        is_there: impl Fn(&T) -> bool,
+    ) -> MutexGuard<'a, T> {
+        let mut now = lock();
+        for _ in 0..self.1 {
+            if is_there(&now) || since.elapsed() >= self.0 {
+                break;
+            }
+            drop(now);
+            thread::yield_now();
+            now = lock();
+        }
+        now
+    }
 }
 
 /// Something to do in a transaction, and what to do with the outcome after it.
@@ -252,9 +271,13 @@ impl Call {
     }
 
     /// Waits until `Lead` or `Done` is said; whether it is `Done`.
-    fn wait(&self) -> bool {
+    fn wait(&self, looks_out: bool) -> bool {
         let look = || lock(&self.said);
-        let mut said = look_out(look, look(), |said| *said != Said::Coming);
+        let mut said = if looks_out {
+            FOR_OUTCOME.look_out(Instant::now(), look, |said| *said != Said::Coming)
+        } else {
+            look()
+        };
         loop {
             match *said {
                 Said::Coming | Said::Waiting => {
@@ -280,8 +303,8 @@ impl<T> Ticket<T> {
     }
 
     /// The outcome; `None` when this thread may lead.
-    fn wait(&self) -> Option<Result<T>> {
-        let is_done = self.call.wait();
+    fn wait(&self, looks_out: bool) -> Option<Result<T>> {
+        let is_done = self.call.wait(looks_out);
         is_done.then(|| {
             let outcome = lock(&self.outcome).take();
             outcome.unwrap_or_else(|| Err(internal("an outcome was taken before")))
@@ -412,16 +435,18 @@ impl Writer {
             asker: Arc::clone(&ticket),
             told: false,
         };
-        {
+        let looks_out = {
             let mut queue = lock(&self.queue);
             if queue.stopped {
                 return Err(Error::closed());
             }
             queue.tasks.push_back(Box::new(task));
+            let quick = !queue.slow;
             self.try_to_lead(queue);
-        }
+            quick
+        };
         loop {
-            match ticket.wait() {
+            match ticket.wait(looks_out) {
                 Some(outcome) => return outcome,
                 // More may be queued before it than one group holds, and who
                 // came in between may lead already.
@@ -438,17 +463,21 @@ impl Writer {
         }
     }
 
-    /// Waits a little for the threads of the last group, which as often as not
-    /// are on their way to their next task: one transaction for all of them costs
-    /// little more than one for the first.
-    fn gather<'a>(&'a self, mut queue: MutexGuard<'a, Queue>) -> MutexGuard<'a, Queue> {
-        let expected = std::mem::take(&mut queue.expected);
+    /// Waits a little for more tasks while the group is smaller than was
+    /// `expected`, and takes them into it; whether there are any. The threads of
+    /// the last group are as often as not on their way to their next task, and one
+    /// transaction for all of them costs little more than one for the first.
+    fn gather(&self, group: &mut Vec<Box<dyn Task>>, expected: usize, since: Instant) -> bool {
         self.steps().reach(Step::Gather);
-        if queue.tasks.len() >= expected {
-            return queue;
+        if group.len() >= expected {
+            return false;
         }
-        let enough = |queue: &Queue| queue.tasks.len() >= expected || queue.stopped;
-        look_out(|| lock(&self.queue), queue, enough)
+        let come = |queue: &Queue| !queue.tasks.is_empty() || queue.stopped;
+        let mut queue = FOR_TASKS.look_out(since, || lock(&self.queue), come);
+        let missing = expected - group.len();
+        let count = queue.tasks.len().min(missing);
+        group.extend(queue.tasks.drain(..count));
+        count > 0
     }
 
     /// Leaves `work` to the background writer; `false` when too many events wait already.
@@ -590,9 +619,9 @@ impl Writer {
     /// Carries out one group and tells everybody whose task was in it. A panic
     /// on the way ends the step it came in, and never the leading: nobody is
     /// left waiting, and what was stored by then is told as stored.
-    fn lead(&self, queue: MutexGuard<'_, Queue>) {
-        let gathered = guarded("gathering", || self.gather(queue));
-        let mut queue = gathered.unwrap_or_else(|| lock(&self.queue));
+    fn lead(&self, mut queue: MutexGuard<'_, Queue>) {
+        let since = Instant::now();
+        let expected = std::mem::take(&mut queue.expected);
         let count = queue.tasks.len().min(GROUP);
         let mut group: Vec<_> = queue.tasks.drain(..count).collect();
         let behind = queue.tasks.len();
@@ -600,7 +629,7 @@ impl Writer {
         let mut stored = None;
         let carried_out = guarded("writing", || {
             self.steps().reach(Step::Led);
-            self.transact(&mut group, &mut stored)
+            self.transact(&mut group, expected, &mut stored)
         });
         let undone = |error, count| Stored {
             outcomes: vec![Err(error); count],
@@ -620,14 +649,14 @@ impl Writer {
                 guarded("undoing", || self.roll_back());
                 undone(
                     internal("the transaction was undone after a fault of the library"),
-                    count,
+                    group.len(),
                 )
             }
         };
         // Still leading: wakes are handed on in the order of their numbers.
         self.hand_on(stored.raised, stored.heard);
         guarded("leaving", || self.steps().reach(Step::Leave));
-        if guarded("handing over", || self.end_leading(&group)).is_none() {
+        if guarded("handing over", || self.end_leading(&group, since.elapsed())).is_none() {
             self.hand_over_to_all();
         }
         // The next group is under way meanwhile.
@@ -647,8 +676,9 @@ impl Writer {
     /// that are gathered, so that nothing waits for a thread to wake; who waits for
     /// the first task is told in any case, or the background writer when nobody
     /// waits for any.
-    fn end_leading(&self, group: &[Box<dyn Task>]) {
+    fn end_leading(&self, group: &[Box<dyn Task>], took: Duration) {
         let mut queue = lock(&self.queue);
+        queue.slow = took > FOR_OUTCOME.0;
         queue.leading = false;
         queue.events -= group.iter().map(|task| task.events()).sum::<usize>();
         self.steps().reach(Step::HandOver);
@@ -683,7 +713,12 @@ impl Writer {
 
     /// One transaction for the group; what it comes to is in `stored` as soon
     /// as it is stored.
-    fn transact(&self, group: &mut [Box<dyn Task>], stored: &mut Option<Stored>) -> Result<()> {
+    fn transact(
+        &self,
+        group: &mut Vec<Box<dyn Task>>,
+        expected: usize,
+        stored: &mut Option<Stored>,
+    ) -> Result<()> {
         let now = self.health.note(None, self.place.files())?;
         let mut slot = lock(&self.file);
         self.steps().reach(Step::Current);
@@ -695,18 +730,24 @@ impl Writer {
         self.health.note(None, checked)?;
         // What SQLite met when it last moved the log, and passed over, is not this one's.
         sys::take_read_errno(conn);
-        let repeats = group.len() > 1 && group.iter().all(|task| task.repeats());
-        let mut carry_out = |together| {
-            // Somebody may have seen damage meanwhile.
-            let sound = || self.health.begin_commit(files);
-            in_transaction(open, &self.options, sound, |tx| {
-                self.run(tx, group, together)
-            })
-        };
-        let done = match carry_out(true) {
+        // Somebody may have seen damage meanwhile.
+        let sound = || self.health.begin_commit(files);
+        let first = in_transaction(open, &self.options, sound, |tx| {
+            self.run_together(tx, group, expected)
+        });
+        let done = match first {
             // One of them failed, which must leave the others' work as it is.
-            Err(error) if repeats && error.code != Code::Busy && error.cause != Cause::Damage => {
-                carry_out(false)
+            Err(error)
+                if group.len() > 1
+                    && all_repeat(group)
+                    && error.code != Code::Busy
+                    && error.cause != Cause::Damage =>
+            {
+                in_transaction(open, &self.options, sound, |tx| {
+                    let mut outcomes = Vec::with_capacity(group.len());
+                    self.run_apart(tx, group, &mut outcomes)?;
+                    Ok(outcomes)
+                })
             }
             done => done,
         };
@@ -763,25 +804,46 @@ impl Writer {
         &self.options.steps
     }
 
-    /// Carries out the tasks. `together` those that can be repeated are not kept
-    /// apart: when one fails all are undone, and carried out again one by one.
-    fn run(
+    /// Carries out the tasks, and those that come meanwhile while they are fewer
+    /// than was `expected`. Those that can be repeated are not kept apart: when one
+    /// fails all are undone.
+    fn run_together(
         &self,
         tx: &Tx<'_>,
-        group: &mut [Box<dyn Task>],
-        together: bool,
+        group: &mut Vec<Box<dyn Task>>,
+        expected: usize,
     ) -> Result<Vec<Result<()>>> {
-        // Alone, a task's failure ends the transaction; among others it must
-        // leave theirs as they were.
-        let alone = group.len() == 1;
-        let together = alone || together && group.iter().all(|task| task.repeats());
-        let mut outcomes = Vec::with_capacity(group.len());
-        for task in group {
-            let outcome = if together {
-                Ok(task.run(tx)?)
+        let mut outcomes = Vec::with_capacity(group.len().max(expected));
+        let since = Instant::now();
+        loop {
+            let new = outcomes.len();
+            // Alone, a task's failure ends the transaction as well.
+            if group.len() == 1 || all_repeat(group) {
+                for task in &mut group[new..] {
+                    outcomes.push(Ok(task.run(tx)?));
+                    self.steps().reach(Step::Done);
+                }
             } else {
-                in_savepoint(tx, |tx| task.run(tx))?
-            };
+                owed::settle(tx)?;
+                self.run_apart(tx, &mut group[new..], &mut outcomes)?;
+            }
+            let came = guarded("gathering", || self.gather(group, expected, since));
+            if came != Some(true) {
+                return Ok(outcomes);
+            }
+            tx.now.set(self.options.clock.now_ms());
+        }
+    }
+
+    /// Carries out each task so that its failure leaves the others' work as it was.
+    fn run_apart(
+        &self,
+        tx: &Tx<'_>,
+        tasks: &mut [Box<dyn Task>],
+        outcomes: &mut Vec<Result<()>>,
+    ) -> Result<()> {
+        for task in tasks {
+            let outcome = in_savepoint(tx, |tx| task.run(tx))?;
             self.steps().reach(Step::Done);
             match outcome {
                 // Into a damaged file nothing of the others is written either.
@@ -789,7 +851,7 @@ impl Writer {
                 outcome => outcomes.push(outcome),
             }
         }
-        Ok(outcomes)
+        Ok(())
     }
 
     /// Makes sure that the open files are those at the path.
@@ -910,7 +972,7 @@ fn in_transaction<T, G>(
     run(conn, "BEGIN IMMEDIATE")?;
     let mut tx = Tx {
         conn,
-        now: options.clock.now_ms(),
+        now: Cell::new(options.clock.now_ms()),
         raised: RefCell::default(),
         heard: Cell::new(false),
         owed: Owed::default(),
@@ -972,6 +1034,10 @@ fn guarded<T>(what: &str, step: impl FnOnce() -> T) -> Option<T> {
     done.ok()
 }
 
+fn all_repeat(group: &[Box<dyn Task>]) -> bool {
+    group.iter().all(|task| task.repeats())
+}
+
 fn internal(message: &str) -> Error {
     Error::new(Code::Internal, message)
 }
@@ -981,7 +1047,9 @@ mod race_tests;
 
 #[cfg(test)]
 mod tests {
+    use super::super::clock::Clock;
     use super::*;
+    use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering::SeqCst};
     use std::sync::mpsc;
 
     fn writer(folder: &tempfile::TempDir) -> Arc<Writer> {
@@ -994,10 +1062,16 @@ mod tests {
         steps: Steps,
         on_commit: OnCommit,
     ) -> Arc<Writer> {
-        let options = Options {
-            steps,
-            ..Options::of_test(folder.path())
-        };
+        open_with(
+            Options {
+                steps,
+                ..Options::of_test(folder.path())
+            },
+            on_commit,
+        )
+    }
+
+    fn open_with(options: Options, on_commit: OnCommit) -> Arc<Writer> {
         let writer = Writer::open(
             options.clone(),
             Readers::new(options),
@@ -1093,6 +1167,119 @@ mod tests {
             [(1, true), (2, false), (3, true)]
         );
         assert_eq!(writer.queued_events(), 0);
+    }
+
+    /// Tasks on their way to a transaction that is open: each kind of them to each.
+    #[test]
+    fn who_comes_while_the_transaction_is_open_is_in_it_and_fails_alone() {
+        for (first, second) in [(true, true), (true, false), (false, true), (false, false)] {
+            let folder = tempfile::tempdir().unwrap();
+            let coming: Arc<Mutex<Vec<Box<dyn Task>>>> = Arc::default();
+            let commits = Arc::new(AtomicUsize::new(0));
+            let clock = std::sync::Arc::new(AtomicI64::new(0));
+            let held: Arc<std::sync::OnceLock<std::sync::Weak<Writer>>> = Arc::default();
+            let steps = {
+                let (coming, commits) = (Arc::clone(&coming), Arc::clone(&commits));
+                let (held, hands) = (Arc::clone(&held), std::sync::Arc::clone(&clock));
+                move |step| match step {
+                    // One at each look, the first while another thread waits for it.
+                    Step::Gather => {
+                        hands.fetch_add(1, SeqCst);
+                        if let Some(task) = lock(&coming).pop() {
+                            let writer = held.get().unwrap().upgrade().unwrap();
+                            lock(&writer.queue).tasks.push_back(task);
+                        }
+                    }
+                    Step::Committed => {
+                        commits.fetch_add(1, SeqCst);
+                    }
+                    _ => {}
+                }
+            };
+            let steps = Steps {
+                at: Some(std::sync::Arc::new(steps)),
+            };
+            let options = Options {
+                steps,
+                clock: Clock {
+                    hands: Some(std::sync::Arc::clone(&clock)),
+                },
+                ..Options::of_test(folder.path())
+            };
+            let writer = open_with(options, Box::new(|_, _| ()));
+            held.set(Arc::downgrade(&writer)).unwrap();
+            let (told, outcomes) = mpsc::channel();
+            let task = |n: i64, repeats: bool, fails: bool| -> Box<dyn Task> {
+                let (told, hands) = (told.clone(), std::sync::Arc::clone(&clock));
+                let asker = Nobody(Some(move |outcome: Result<()>| {
+                    told.send((n, outcome.is_ok())).unwrap();
+                }));
+                let work = move |tx: &Tx<'_>| {
+                    assert_eq!(tx.now(), hands.load(SeqCst), "the time it came at");
+                    insert(n)(tx)?;
+                    let session = crate::key::Session {
+                        key: format!("agent:main:{n}"),
+                        agent: "main".to_owned(),
+                    };
+                    owed::move_head(tx, &session, n as u64)?;
+                    match fails {
+                        true => Err(Error::storage("no")),
+                        false => Ok(()),
+                    }
+                };
+                if repeats {
+                    Box::new(Work {
+                        events: 0,
+                        work: Again(work),
+                        value: None,
+                        asker,
+                        told: false,
+                    })
+                } else {
+                    Box::new(Work {
+                        events: 0,
+                        work: Once(Some(work)),
+                        value: None,
+                        asker,
+                        told: false,
+                    })
+                }
+            };
+            {
+                let mut queue = lock(&writer.queue);
+                queue.expected = 4;
+                // The last first.
+                lock(&coming).extend([
+                    task(4, second, false),
+                    task(3, second, false),
+                    task(2, second, true),
+                ]);
+                queue.tasks.push_back(task(1, first, false));
+                let before = commits.swap(0, SeqCst);
+                assert!(before > 0);
+                writer.try_to_lead(queue);
+            }
+            assert_eq!(commits.load(SeqCst), 1);
+            // Who comes after a failure that had all of them done again is in the next.
+            for _ in 0..4 {
+                writer.write(|_| Ok(())).unwrap();
+            }
+            assert_eq!(
+                outcomes.try_iter().collect::<Vec<_>>(),
+                [(1, true), (2, false), (3, true), (4, true)],
+                "{first} {second}"
+            );
+            assert_eq!(rows(&writer), [1, 3, 4]);
+            let heads = writer.write(|tx| {
+                let heads = "SELECT last_sequence FROM session_state_heads ORDER BY last_sequence";
+                let mut select = tx.conn()?.prepare(heads).map_err(fault)?;
+                select
+                    .query_map([], |row| row.get::<_, i64>(0))
+                    .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>)
+                    .map_err(fault)
+            });
+            assert_eq!(heads.unwrap(), [1, 3, 4], "what each owed is written");
+        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub(super) fn apply(
         None
     };
     let Some(old) = row else {
-        let opened_at = if step.opened { tx.now } else { 0 };
+        let opened_at = if step.opened { tx.now() } else { 0 };
         cursors::insert(tx, watcher, target, &cursor, opened_at, wake.unwrap_or(0))?;
         return Ok(());
     };
@@ -50,7 +50,7 @@ pub(super) fn apply(
         tx,
         &CursorRow {
             cursor,
-            opened_at: if step.opened { tx.now } else { old.opened_at },
+            opened_at: if step.opened { tx.now() } else { old.opened_at },
             wake: match wake {
                 Some(number) => number,
                 // A notice taken takes its wake along.
