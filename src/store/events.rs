@@ -176,8 +176,14 @@ pub(crate) fn versions<'s>(
              WHERE agent_id = ?1 AND session_key = ?2",
         )
         .map_err(fault)?;
+    let mut bound = None;
     for (agent, key) in sessions {
-        let mut rows = select.query([agent, key]).map_err(fault)?;
+        // Most are of one agent, and each binding is a copy.
+        if bound.replace(agent) != Some(agent) {
+            select.raw_bind_parameter(1, agent).map_err(fault)?;
+        }
+        select.raw_bind_parameter(2, key).map_err(fault)?;
+        let mut rows = select.raw_query();
         let version = match rows.next().map_err(fault)? {
             Some(row) => head_at(&Values(row), 0)?.last,
             None => 0,
