@@ -39,7 +39,7 @@ pub fn fill(handle: &Handle, session: &str, count: usize) {
 }
 
 /// A folder of its own, as a gateway's database has.
-fn own(folder: &Path, name: &str) -> PathBuf {
+pub fn own(folder: &Path, name: &str) -> PathBuf {
     let own = folder.join(name);
     std::fs::create_dir(&own).unwrap();
     own
@@ -47,7 +47,7 @@ fn own(folder: &Path, name: &str) -> PathBuf {
 
 /// Waits until a folder's last change is old enough for the library to rely on
 /// its time: what a gateway has behind it a few seconds after its start.
-fn settle() {
+pub fn settle() {
     std::thread::sleep(Duration::from_secs(5));
 }
 
@@ -78,10 +78,10 @@ fn both(folder: &Path, durability: &str, watchers: usize) -> (Handle, Floor) {
     (handle, floor)
 }
 
-fn record_pair(effort: Effort, handle: &Handle, floor: &mut Floor, calls: usize) -> Pair {
+fn record_pair(rounds: usize, handle: &Handle, floor: &mut Floor, calls: usize) -> Pair {
     let record = handle.call("aware_record", &event(CHILD));
     Pair::measure(
-        effort.rounds(20),
+        rounds,
         calls,
         || timed(|| record.make()),
         || timed(|| floor.record(CHILD)),
@@ -93,11 +93,11 @@ pub fn rows(table: &mut Table, folder: &Path, effort: Effort) {
     if table.wants("record") {
         for (watchers, what) in [(1, "`record`, 1 watcher"), (50, "`record`, 50 watchers")] {
             let (handle, mut floor) = both(folder, "process", watchers);
-            let pair = record_pair(effort, &handle, &mut floor, 300);
+            let pair = record_pair(effort.rounds(20), &handle, &mut floor, 300);
             table.row(Row::times(what, &pair, Target::Times(1.3)));
         }
         let (handle, mut floor) = both(folder, "power", 1);
-        let pair = record_pair(effort, &handle, &mut floor, 15);
+        let pair = record_pair(effort.rounds(120), &handle, &mut floor, 10);
         table.row(Row::times(
             "`record`, 1 watcher, `power`",
             &pair,
@@ -164,7 +164,7 @@ fn unwatched(table: &mut Table, folder: &Path, effort: Effort) {
         || timed(|| floor.borrow_mut().watched("agent:main:subagent:nobody")),
     );
     let what = "`record` with `onlyIfWatched`, nobody watching (floor: a snapshot and one look)";
-    table.row(Row::times(what, &pair, Target::Micros(3.5)));
+    table.row(Row::times(what, &pair, Target::there(3.5, 1.23)));
 }
 
 fn drain_pair(effort: Effort, handle: &Handle, floor: &mut Floor) -> Pair {
@@ -291,7 +291,7 @@ fn queued(table: &mut Table, folder: &Path, effort: Effort) {
         || timed(|| by_hand.put(&text, false)),
     );
     let what = "`wait:false`, the writer awake (floor: a text copied into a locked queue)";
-    table.row(Row::times(what, &pair, Target::Micros(2.0)));
+    table.row(Row::times(what, &pair, Target::there(2.0, 0.064)));
     drained();
     // Until whoever empties the queue sleeps, while this thread stays at work.
     let busy = || {
@@ -319,7 +319,7 @@ fn queued(table: &mut Table, folder: &Path, effort: Effort) {
     by_hand.told.notify_all();
     emptying.join().unwrap();
     let what = "`wait:false`, the writer to be woken (floor: the same, and a thread woken)";
-    table.row(Row::times(what, &busy, Target::TimesOrMicros(2.0, 4.0)));
+    table.row(Row::times(what, &busy, Target::Either(2.0, 4.0)));
     let what = "`wait:false`, after a millisecond in which the caller slept too (floor: the same)";
     table.row(Row::times(what, &idle, Target::None));
     // 100 events a millisecond.
@@ -383,8 +383,9 @@ fn changes(table: &mut Table, folder: &Path, effort: Effort) {
         || timed(|| changes.make()),
         || timed(|| floor.changes(CHILD, floors)),
     );
+    const TIME: Target = Target::there(110.0, 107.0);
     let what = "`changes_since`, 200 events to JSON text";
-    table.row(Row::times(what, &pair, Target::TimesAndMicros(1.2, 110.0)));
+    table.row(Row::times(what, &pair, Target::Both(1.2, &TIME)));
 }
 
 /// Asks for the newest `count` events of a session.
@@ -424,7 +425,10 @@ fn versions(table: &mut Table, folder: &Path, effort: Effort) {
         handle.ask("aware_record", event(key));
         floor.record(key);
     }
-    for (count, most) in [(1, 3.0), (500, 300.0)] {
+    for (count, target) in [
+        (1, Target::there(3.0, 1.41)),
+        (500, Target::there(300.0, 212.0)),
+    ] {
         let asked: Vec<_> = keys[..count]
             .iter()
             .map(|key| json!({"sessionKey": key}))
@@ -438,7 +442,7 @@ fn versions(table: &mut Table, folder: &Path, effort: Effort) {
         );
         let plural = if count == 1 { "" } else { "s" };
         let what = format!("`state_versions`, {count} key{plural}");
-        table.row(Row::times(what, &pair, Target::Micros(most)));
+        table.row(Row::times(what, &pair, target));
     }
 }
 
@@ -470,7 +474,7 @@ fn open(table: &mut Table, folder: &Path, effort: Effort) {
     let row = open_pair(folder, &image, effort.rounds(11));
     let what =
         "open with 1,000 pending and 50,000 events (floor: a connection, and the same statements)";
-    table.row(Row::times(what, &row, Target::Micros(5_000.0)));
+    table.row(Row::times(what, &row, Target::there(5_000.0, 2_410.0)));
 
     let image = folder.join("killed.db");
     {
@@ -674,7 +678,7 @@ pub fn growth(table: &mut Table, folder: &Path, effort: Effort) {
             floor.records(CHILD, 50);
         }
         settle();
-        let pair = record_pair(Effort::QUICK, &handle, &mut floor, 300);
+        let pair = record_pair(Effort::QUICK.rounds(20), &handle, &mut floor, 300);
         table.row(Row::times(
             format!("`record`, {at}"),
             &pair,

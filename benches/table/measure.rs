@@ -12,6 +12,11 @@ impl Samples {
         self.0.push(ns);
     }
 
+    /// One of this many nanoseconds.
+    pub fn of(ns: f64) -> Samples {
+        Samples(vec![ns as u64])
+    }
+
     /// The sample that `share` of all are not above.
     pub fn quantile(&self, share: f64) -> f64 {
         let mut sorted = self.0.clone();
@@ -104,12 +109,6 @@ impl Pair {
         let ratios = self.library.rounds.iter().zip(&self.floor.rounds);
         median(ratios.map(|(ours, floor)| ours / floor).collect())
     }
-
-    /// The median of what a call takes above the floor, in nanoseconds.
-    pub fn above(&self) -> f64 {
-        let rounds = self.library.rounds.iter().zip(&self.floor.rounds);
-        median(rounds.map(|(ours, floor)| ours - floor).collect())
-    }
 }
 
 /// What a row should come to.
@@ -121,12 +120,43 @@ pub enum Target {
     Times(f64),
     /// Not more than so many microseconds.
     Micros(f64),
-    /// Both.
-    TimesAndMicros(f64, f64),
-    /// Either, where most of it is the system's.
-    TimesOrMicros(f64, f64),
+    /// So many times the floor at most, or so many microseconds.
+    Either(f64, f64),
+    /// So many times the floor at most, and another target.
+    Both(f64, &'static Target),
     /// Not more than so many microseconds at the 99th percentile.
     P99Micros(f64),
+}
+
+impl Target {
+    /// Not more than so many microseconds where the floor takes `floor` of them,
+    /// and elsewhere not more than so many times the floor.
+    pub const fn there(micros: f64, floor: f64) -> Target {
+        Target::Either(micros / floor, micros)
+    }
+
+    /// As it is printed, and whether it is reached.
+    fn judge(self, pair: &Pair) -> (String, Option<bool>) {
+        let (p50, ratio) = (pair.library.p50(), pair.ratio());
+        match self {
+            Target::None => (String::new(), None),
+            Target::Times(most) => (format!("{most} ×"), Some(ratio <= most)),
+            Target::Micros(most) => (time(most * 1e3), Some(p50 <= most * 1e3)),
+            Target::Either(times, micros) => (
+                format!("{} or {times:.2} ×", time(micros * 1e3)),
+                Some(ratio <= times || p50 <= micros * 1e3),
+            ),
+            Target::Both(times, other) => {
+                let (aim, reached) = other.judge(pair);
+                let both = reached.map(|reached| reached && ratio <= times);
+                (format!("{times} ×, and {aim}"), both)
+            }
+            Target::P99Micros(most) => (
+                format!("p99 {}", time(most * 1e3)),
+                Some(pair.library.p99() <= most * 1e3),
+            ),
+        }
+    }
 }
 
 /// A line of the table, ready to be printed.
@@ -139,33 +169,15 @@ pub struct Row {
 impl Row {
     /// A row of times.
     pub fn times(what: impl Into<String>, pair: &Pair, target: Target) -> Row {
-        let (p50, ratio) = (pair.library.p50(), pair.ratio());
-        let at_most = |micros: f64| p50 <= micros * 1e3;
-        let (aim, reached) = match target {
-            Target::None => (String::new(), None),
-            Target::Times(most) => (format!("{most} ×"), Some(ratio <= most)),
-            Target::Micros(most) => (time(most * 1e3), Some(at_most(most))),
-            Target::TimesAndMicros(times, micros) => (
-                format!("{times} ×, {}", time(micros * 1e3)),
-                Some(ratio <= times && at_most(micros)),
-            ),
-            Target::TimesOrMicros(times, micros) => (
-                format!("{} or {times} ×", time(micros * 1e3)),
-                Some(ratio <= times || at_most(micros)),
-            ),
-            Target::P99Micros(most) => (
-                format!("p99 {}", time(most * 1e3)),
-                Some(pair.library.p99() <= most * 1e3),
-            ),
-        };
+        let (aim, reached) = target.judge(pair);
         Row {
             what: what.into(),
             cells: [
-                time(p50),
+                time(pair.library.p50()),
                 time(pair.library.p99()),
                 time(pair.floor.p50()),
                 time(pair.floor.p99()),
-                format!("{ratio:.2}"),
+                format!("{:.2}", pair.ratio()),
                 aim,
             ],
             reached,
@@ -216,6 +228,12 @@ impl Row {
             ],
             reached,
         }
+    }
+
+    /// With how many times the floor it is, where that is no floor of the same work.
+    pub fn at_ratio(mut self, ratio: f64) -> Row {
+        self.cells[4] = format!("{ratio:.2}");
+        self
     }
 }
 
