@@ -213,7 +213,7 @@ fn race(calls: Vec<Call>, each: usize) -> u64 {
 }
 
 fn threads(table: &mut Table, folder: &Path, effort: Effort) {
-    for (durability, all) in [("process", 4_000), ("power", 160)] {
+    for (durability, all, rounds) in [("process", 4_000, 11), ("power", 800, 31)] {
         let (handle, mut floor) = both(folder, durability, 4);
         let calls = |threads: usize| -> Vec<Call> {
             (0..threads)
@@ -221,7 +221,7 @@ fn threads(table: &mut Table, folder: &Path, effort: Effort) {
                 .collect()
         };
         let pair = Pair::measure(
-            effort.rounds(11),
+            effort.rounds(rounds),
             1,
             || race(calls(8), all / 8),
             || timed(|| (0..all / 8).for_each(|_| floor.records(CHILD, 8))),
@@ -229,7 +229,7 @@ fn threads(table: &mut Table, folder: &Path, effort: Effort) {
         let what = format!("8 threads recording, `{durability}` (floor: one thread, groups of 8)");
         table.row(Row::rates(what, &pair, all as f64, "/s", Some(0.7)));
         let pair = Pair::measure(
-            effort.rounds(11),
+            effort.rounds(rounds),
             1,
             || race(calls(2), all / 2),
             || race(calls(1), all),
