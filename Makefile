@@ -174,10 +174,10 @@ instructions: build
 	$(PYTHON) benches/instructions.py $(LIBRARY)
 
 # The table of docs/performance.md; ONLY="record drain" chooses rows, QUICK=1 is shorter, BLESS=1 writes it there.
-bench: build
+bench: build bindings/node/node_modules/ready
 	$(CARGO) bench --locked --bench table -- $(ONLY)
 
-# With the long rows in full.
+# Twice the rounds.
 bench-full: export FULL = 1
 bench-full: bench
 

@@ -91,6 +91,9 @@ struct Inner {
     counts: Mutex<Counts>,
     lost: Lost,
     threads: Mutex<Threads>,
+    /// How many looks found all as it lay.
+    #[cfg(test)]
+    still: AtomicU64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -295,6 +298,8 @@ impl Awareness {
                 counts: Mutex::default(),
                 lost: Lost::default(),
                 threads: Mutex::default(),
+                #[cfg(test)]
+                still: AtomicU64::new(0),
             }),
         };
         if !read_only {
@@ -1070,6 +1075,8 @@ impl Inner {
         let mut looked = self.wakes.collect(&self.store);
         let mut said = Danger::default();
         let (mut next_danger, mut next_look) = (Instant::now(), Instant::now() + LOOK_EVERY);
+        // How the database lay when all was looked at and well.
+        let mut still = None;
         loop {
             if let Err(error) = looked {
                 log::debug!(target: "wakes", "other processes' wakes are looked for again in a second: {error}");
@@ -1078,14 +1085,27 @@ impl Inner {
             if Instant::now() >= next_danger {
                 self.tell_danger(&mut said);
                 next_danger = Instant::now() + DANGER_EVERY;
+                still = None;
             }
             looked = if Instant::now() >= next_look {
                 next_look = Instant::now() + LOOK_EVERY;
                 self.count_lost();
-                if heard.as_ref().is_none_or(Heard::may_be_over) {
-                    heard = self.listen_to_others(collect);
+                // Asked before the looking: what happens meanwhile moves it.
+                let now = self.store.stillness();
+                let is_heard = heard.as_ref().is_some_and(|heard| !heard.was_told());
+                if is_heard && now.is_some() && now == still {
+                    #[cfg(test)]
+                    self.still.fetch_add(1, Ordering::Relaxed);
+                    Ok(())
+                } else {
+                    if heard.as_ref().is_none_or(Heard::may_be_over) {
+                        heard = self.listen_to_others(collect);
+                    }
+                    let looked = self.look_at_version(&mut version);
+                    let is_well = looked.is_ok() && version.is_some() && !self.wakes.withholds();
+                    still = now.filter(|_| is_well);
+                    looked
                 }
-                self.look_at_version(&mut version)
             } else {
                 select! {
                     recv(stopped) -> _ => return,
@@ -1145,10 +1165,14 @@ struct Heard {
 }
 
 impl Heard {
+    fn was_told(&self) -> bool {
+        self.told.load(Ordering::Relaxed)
+    }
+
     /// Whether the file is another one now, or what was told may have been the end
     /// of one that was here before, with which the system's events end for both.
     fn may_be_over(&self) -> bool {
-        self.told.load(Ordering::Relaxed) || self.file != files::identity(&self.path)
+        self.was_told() || self.file != files::identity(&self.path)
     }
 }
 
@@ -1201,5 +1225,7 @@ fn database_path(given: &str) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod race_tests;
+#[cfg(test)]
+mod still_tests;
 #[cfg(test)]
 mod time_tests;

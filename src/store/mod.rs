@@ -33,6 +33,7 @@ use crate::sync::{Arc, Mutex};
 pub(crate) use clock::Clock;
 use faults::{Health, explain};
 pub(crate) use faults::{Report, fault};
+pub(crate) use open::Stillness;
 use open::{InUse, Place};
 use readers::Readers;
 #[cfg(test)]
@@ -203,6 +204,11 @@ impl Store {
     /// this one is writing, or waits to.
     pub(crate) fn data_version(&self) -> Result<Option<i64>> {
         self.writer()?.data_version()
+    }
+
+    /// How the database lies there, to see at little cost that nothing happened.
+    pub(crate) fn stillness(&self) -> Option<Stillness> {
+        self.writer().ok()?.stillness()
     }
 
     /// How the database stands; `None` while this handle is writing.

@@ -88,15 +88,30 @@ impl FolderStamp {
         })
     }
 
-    /// Whether a change from now on has a later time: file systems count in steps
-    /// of up to two seconds.
     fn is_settled(&self) -> bool {
-        let changed = u64::try_from(self.changed.0).map(Duration::from_secs);
-        let age = changed
-            .ok()
-            .and_then(|at| UNIX_EPOCH.elapsed().ok()?.checked_sub(at));
-        age.is_some_and(|age| age >= SETTLED)
+        is_settled(self.changed.0)
     }
+}
+
+/// Whether a change from now on has a later time than this one, in seconds since
+/// the epoch: file systems count in steps of up to two.
+fn is_settled(changed: i64) -> bool {
+    let changed = u64::try_from(changed).map(Duration::from_secs);
+    let age = changed
+        .ok()
+        .and_then(|at| UNIX_EPOCH.elapsed().ok()?.checked_sub(at));
+    age.is_some_and(|age| age >= SETTLED)
+}
+
+/// How a database lies there: as long as it is the same, no name beside it was
+/// made, removed or given to another file, and no connection of any process wrote
+/// into its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stillness {
+    folder: FolderStamp,
+    log: Identity,
+    length: u64,
+    written: (i64, i64),
 }
 
 /// How old the last change of a folder is at least when the next has another time.
@@ -158,6 +173,24 @@ impl Place {
                 Ok(files)
             }
         }
+    }
+
+    /// How the database lies there, for two looks in all; `None` while the next change
+    /// could leave it the same. What is seen in it may be a commit older than
+    /// its log, as long as a disk takes to write that.
+    pub(super) fn stillness(&self) -> Option<Stillness> {
+        let last = *try_lock_process(&self.last)?;
+        let folder = FolderStamp::of(&self.folder)?;
+        if last?.folder != Some(folder) {
+            return None;
+        }
+        let log = fs::metadata(&self.wal).ok()?;
+        is_settled(log.mtime()).then(|| Stillness {
+            folder,
+            log: Identity::new(&log),
+            length: log.len(),
+            written: (log.mtime(), log.mtime_nsec()),
+        })
     }
 
     fn has_links(&self) -> bool {
@@ -840,6 +873,61 @@ mod tests {
             change(place).unwrap();
             assert_ne!(place.files(), Ok(before), "{name}");
             assert_eq!(place.files(), place.each_file(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_database_lies_still_until_a_name_beside_it_changes_or_somebody_commits() {
+        type Change = fn(&Place, &Connection);
+        let commit: Change = |_, conn| conn.execute_batch("INSERT INTO t VALUES (1)").unwrap();
+        let over_itself: Change = |place, conn| {
+            let before = fs::metadata(&place.wal).unwrap().len();
+            // From the log's beginning: it is not the longer for it.
+            conn.execute_batch("PRAGMA wal_checkpoint(FULL); INSERT INTO t VALUES (1)")
+                .unwrap();
+            assert_eq!(fs::metadata(&place.wal).unwrap().len(), before);
+        };
+        let name: Change = |place, _| fs::write(place.folder.join("name"), "").unwrap();
+        let changes = [
+            ("commit", commit),
+            ("over itself", over_itself),
+            ("name", name),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        let open = |name: &str| {
+            let folder = folder.path().join(name);
+            fs::create_dir(&folder).unwrap();
+            let place = Place::new(&folder.join("a.db"));
+            let conn = Connection::open(&place.main).unwrap();
+            conn.execute_batch(
+                "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t(n)",
+            )
+            .unwrap();
+            assert_eq!(place.files().map(|_| place.stillness()), Ok(None), "new");
+            (place, conn)
+        };
+        let opened = changes.map(|(name, _)| open(name));
+        let (linked, _other) = open("linked");
+        fs::rename(&linked.wal, linked.folder.join("log")).unwrap();
+        std::os::unix::fs::symlink(linked.folder.join("log"), &linked.wal).unwrap();
+        let is_still = |place: &Place| place.files().is_ok() && place.stillness().is_some();
+        let until_still = || {
+            let begin = Instant::now();
+            while !opened.iter().all(|(place, _)| is_still(place)) {
+                assert!(begin.elapsed() < Duration::from_secs(60), "never still");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            opened.each_ref().map(|(place, _)| place.stillness())
+        };
+        let before = until_still();
+        assert_eq!(until_still(), before);
+        assert!(!is_still(&linked), "its log may be another without a sign");
+        for ((place, conn), (name, change)) in opened.iter().zip(changes) {
+            change(place, conn);
+            assert_eq!(place.stillness(), None, "{name}");
+        }
+        for ((before, after), (name, _)) in before.iter().zip(until_still()).zip(changes) {
+            assert_ne!(after, *before, "{name}: who slept meanwhile sees it");
         }
     }
 }

@@ -15,7 +15,7 @@ use super::alive::Turn;
 use super::checkpoints::Checkpoints;
 use super::faults::{Health, explain, fault};
 use super::offers::Raised;
-use super::open::{self, Files, Log, OpenFile, Place};
+use super::open::{self, Files, Log, OpenFile, Place, Stillness};
 use super::owed::{self, Owed};
 use super::power::Moves;
 use super::readers::Readers;
@@ -134,6 +134,9 @@ const FOR_OUTCOME: Patience = Patience::of(600);
 /// For tasks on their way, while the transaction is open.
 const FOR_TASKS: Patience = Patience::of(200);
 
+/// For others who glance at the connection, as all do whose intervals end together.
+const FOR_GLANCES: Patience = Patience::of(100);
+
 impl Patience {
     const fn of(micros: u64) -> Patience {
         if cfg!(all(test, feature = "models")) {
@@ -142,6 +145,19 @@ impl Patience {
         } else {
             Patience(Duration::from_micros(micros), 3 * micros as usize)
         }
+    }
+
+    /// Tries until there is something or patience ends.
+    fn look_out_for<T>(self, attempt: impl Fn() -> Option<T>) -> Option<T> {
+        let begin = Instant::now();
+        for _ in 0..self.1 {
+            let found = attempt();
+            if found.is_some() || begin.elapsed() >= self.0 {
+                return found;
+            }
+            thread::yield_now();
+        }
+        None
     }
 
     /// Looks at what `lock` answers until it `is_there` or patience ends, `since` when it counts.
@@ -594,6 +610,10 @@ impl Writer {
         self.glance(|open| owed::data_version(&open.conn))
     }
 
+    pub(super) fn stillness(&self) -> Option<Stillness> {
+        self.place.stillness()
+    }
+
     pub(super) fn standing(&self) -> Result<Option<Standing>> {
         self.glance(|open| {
             Ok(Standing {
@@ -605,10 +625,10 @@ impl Writer {
     }
 
     /// What the writing connection says, unless it is at work: who asks is not
-    /// to wait as long as a write may.
+    /// to wait as long as a write may, but as long as another such glance.
     fn glance<T>(&self, ask: impl FnOnce(&OpenFile) -> Result<T>) -> Result<Option<T>> {
         let at_path = self.place.files()?;
-        let Some(mut slot) = try_lock(&self.file) else {
+        let Some(mut slot) = FOR_GLANCES.look_out_for(|| try_lock(&self.file)) else {
             return Ok(None);
         };
         let turned = self.ensure_current(&mut slot, at_path);
@@ -1411,6 +1431,18 @@ mod tests {
             let most = (pages + 2 * COMMIT) * (4_096 + 24);
             assert!(log.len() <= most as u64, "{end}: {} bytes", log.len());
         }
+    }
+
+    #[test]
+    fn patience_ends_when_there_is_something_and_at_its_end() {
+        let tries = Cell::new(0);
+        let third = || {
+            tries.set(tries.get() + 1);
+            (tries.get() == 3).then_some(())
+        };
+        assert_eq!(Patience::of(1_000_000).look_out_for(third), Some(()));
+        assert_eq!(tries.get(), 3);
+        assert_eq!(Patience::of(100).look_out_for(|| None::<()>), None);
     }
 
     #[test]

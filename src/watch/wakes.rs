@@ -254,6 +254,11 @@ impl Wakes {
             .try_for_each(|session| links::set_run(tx, session, handle, true))
     }
 
+    /// Whether there are wakes that other handles have, who may die.
+    pub(crate) fn withholds(&self) -> bool {
+        !lock(&self.state).withheld.is_empty()
+    }
+
     /// The file other processes write to when they raise a wake.
     pub(crate) fn poked_file(&self) -> PathBuf {
         beside_path(&self.database, "wake")
