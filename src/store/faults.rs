@@ -48,6 +48,10 @@ fn of_sqlite(failure: ffi::Error, text: &str) -> Error {
         ffi::SQLITE_CONSTRAINT => Error::damaged(format_args!(
             "a rule of its tables is broken (SQLite {code})"
         )),
+        // A transaction that ended took its savepoints with it, whatever ended it.
+        ffi::SQLITE_ERROR if text.starts_with("no such savepoint") => {
+            system("the transaction was undone")
+        }
         ffi::SQLITE_ERROR if text.starts_with("no such ") || text.contains(" has no column ") => {
             Error::damaged("its tables are not those it was made with")
         }

@@ -625,7 +625,7 @@ impl Writer {
     }
 
     /// What the writing connection says, unless it is at work: who asks is not
-    /// to wait as long as a write may, but as long as another such glance.
+    /// to wait as long as a write may, but a moment, as long as others' glances take.
     fn glance<T>(&self, ask: impl FnOnce(&OpenFile) -> Result<T>) -> Result<Option<T>> {
         let at_path = self.place.files()?;
         let Some(mut slot) = FOR_GLANCES.look_out_for(|| try_lock(&self.file)) else {
@@ -661,7 +661,9 @@ impl Writer {
             (None, Some(Err(error))) => {
                 if error.code == Code::Busy {
                     // Whoever is behind them waited as long, and is not to wait once more.
-                    group.extend(lock(&self.queue).tasks.drain(..behind));
+                    let mut queue = lock(&self.queue);
+                    let behind = behind.min(queue.tasks.len());
+                    group.extend(queue.tasks.drain(..behind));
                 }
                 undone(error, group.len())
             }
@@ -680,6 +682,7 @@ impl Writer {
             self.hand_over_to_all();
         }
         // The next group is under way meanwhile.
+        debug_assert_eq!(group.len(), stored.outcomes.len());
         for (task, outcome) in group.iter_mut().zip(stored.outcomes) {
             let told = guarded("telling of a write", || {
                 self.steps().reach(Step::Finish);
@@ -1025,8 +1028,11 @@ fn in_savepoint(tx: &Tx<'_>, work: impl FnOnce(&Tx<'_>) -> Result<()>) -> Result
     run(tx.conn, "SAVEPOINT task")?;
     let raised = tx.raised.borrow().len();
     let outcome = work(tx).and_then(|()| owed::settle(tx));
-    if outcome.is_err() {
-        // A full disk can have undone the whole transaction; then this fails too.
+    if let Err(error) = &outcome {
+        if tx.conn.is_autocommit() {
+            // A full disk has undone the whole transaction, and the others' work.
+            return Err(error.clone());
+        }
         run(tx.conn, "ROLLBACK TO task")?;
         tx.owed.forget();
         tx.raised.borrow_mut().truncate(raised);
@@ -1299,6 +1305,77 @@ mod tests {
                     .map_err(fault)
             });
             assert_eq!(heads.unwrap(), [1, 3, 4], "what each owed is written");
+        }
+    }
+
+    /// SQLite then undoes the whole transaction, and no savepoint is left to go back to.
+    #[test]
+    fn a_full_disk_in_a_savepoint_is_told_as_that_to_all_and_is_no_damage() {
+        for repeats in [true, false] {
+            let folder = tempfile::tempdir().unwrap();
+            let writer = writer(&folder);
+            let most = |pages: i64| {
+                writer.write(move |tx| {
+                    tx.conn
+                        .query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(()))
+                        .map_err(fault)
+                })
+            };
+            writer
+                .write(|tx| {
+                    let table = "CREATE TABLE long(bytes)";
+                    tx.conn.execute_batch(table).map_err(fault)
+                })
+                .unwrap();
+            // At least as many as there are.
+            most(1).unwrap();
+            let (told, outcomes) = mpsc::channel();
+            as_one_group(&writer, || {
+                for n in 1..=3 {
+                    let told = told.clone();
+                    let asker = Nobody(Some(move |outcome: Result<()>| {
+                        told.send((n, outcome)).unwrap();
+                    }));
+                    let work = move |tx: &Tx<'_>| {
+                        insert(n)(tx)?;
+                        if n != 2 {
+                            return Ok(());
+                        }
+                        tx.conn
+                            .execute_batch("INSERT INTO long VALUES (zeroblob(1000000))")
+                            .map_err(fault)
+                    };
+                    let task: Box<dyn Task> = if repeats {
+                        Box::new(Work {
+                            events: 0,
+                            work: Again(work),
+                            value: None,
+                            asker,
+                            told: false,
+                        })
+                    } else {
+                        Box::new(Work {
+                            events: 0,
+                            work: Once(Some(work)),
+                            value: None,
+                            asker,
+                            told: false,
+                        })
+                    };
+                    lock(&writer.queue).tasks.push_back(task);
+                }
+            });
+            // Whoever leads takes them.
+            let _ = writer.write(|_| Ok(()));
+            for (n, outcome) in outcomes.try_iter().take(3) {
+                let error = outcome.unwrap_err();
+                assert!(error.message.contains("no room"), "{n} {repeats}: {error}");
+                assert_ne!(error.cause, Cause::Damage, "{n} {repeats}");
+            }
+            assert_eq!(rows(&writer), [0i64; 0]);
+            most(1_000_000).unwrap();
+            writer.write(insert(7)).unwrap();
+            assert_eq!(rows(&writer), [7]);
         }
     }
 
