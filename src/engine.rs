@@ -34,7 +34,8 @@ use crate::{signal, sys, watch};
 
 /// How often other processes' commits are looked for, beside file events.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often it is looked whether something else in the process endangers the database.
+/// How often it is looked whether something else in the process endangers the
+/// database, and at all of its files although their times say that nothing changed.
 const DANGER_EVERY: Duration = Duration::from_secs(10);
 /// How long closing waits for what is stuck in an agent's file.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -91,8 +92,16 @@ struct Inner {
     counts: Mutex<Counts>,
     lost: Lost,
     threads: Mutex<Threads>,
-    /// How many looks found all as it lay.
     #[cfg(test)]
+    looks: Looks,
+}
+
+/// How many looks there were for what nobody told of.
+#[cfg(test)]
+#[derive(Default)]
+struct Looks {
+    whole: AtomicU64,
+    /// That found all as it lay.
     still: AtomicU64,
 }
 
@@ -299,7 +308,7 @@ impl Awareness {
                 lost: Lost::default(),
                 threads: Mutex::default(),
                 #[cfg(test)]
-                still: AtomicU64::new(0),
+                looks: Looks::default(),
             }),
         };
         if !read_only {
@@ -1080,11 +1089,12 @@ impl Inner {
         loop {
             if let Err(error) = looked {
                 log::debug!(target: "wakes", "other processes' wakes are looked for again in a second: {error}");
-                version = None;
+                (version, still) = (None, None);
             }
             if Instant::now() >= next_danger {
                 self.tell_danger(&mut said);
                 next_danger = Instant::now() + DANGER_EVERY;
+                // All is looked at as often, whatever the times say.
                 still = None;
             }
             looked = if Instant::now() >= next_look {
@@ -1095,9 +1105,11 @@ impl Inner {
                 let is_heard = heard.as_ref().is_some_and(|heard| !heard.was_told());
                 if is_heard && now.is_some() && now == still {
                     #[cfg(test)]
-                    self.still.fetch_add(1, Ordering::Relaxed);
+                    self.looks.still.fetch_add(1, Ordering::SeqCst);
                     Ok(())
                 } else {
+                    #[cfg(test)]
+                    self.looks.whole.fetch_add(1, Ordering::SeqCst);
                     if heard.as_ref().is_none_or(Heard::may_be_over) {
                         heard = self.listen_to_others(collect);
                     }

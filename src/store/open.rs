@@ -89,17 +89,18 @@ impl FolderStamp {
     }
 
     fn is_settled(&self) -> bool {
-        is_settled(self.changed.0)
+        is_settled(self.changed)
     }
 }
 
-/// Whether a change from now on has a later time than this one, in seconds since
-/// the epoch: file systems count in steps of up to two.
-fn is_settled(changed: i64) -> bool {
-    let changed = u64::try_from(changed).map(Duration::from_secs);
-    let age = changed
-        .ok()
-        .and_then(|at| UNIX_EPOCH.elapsed().ok()?.checked_sub(at));
+/// Whether a change from now on has a later time than this one, in seconds and
+/// nanoseconds since the epoch: file systems count in steps of up to two seconds.
+fn is_settled((seconds, nanoseconds): (i64, i64)) -> bool {
+    let at = || {
+        let nanoseconds = u32::try_from(nanoseconds).ok()?;
+        Some(Duration::new(u64::try_from(seconds).ok()?, nanoseconds))
+    };
+    let age = at().and_then(|at| UNIX_EPOCH.elapsed().ok()?.checked_sub(at));
     age.is_some_and(|age| age >= SETTLED)
 }
 
@@ -111,12 +112,13 @@ pub(crate) struct Stillness {
     folder: FolderStamp,
     log: Identity,
     length: u64,
-    written: (i64, i64),
+    /// Which nobody can set back, as they can when it was written.
+    changed: (i64, i64),
 }
 
 /// How old the last change of a folder is at least when the next has another time.
 const SETTLED: Duration = Duration::from_secs(4);
-/// How long nothing but a folder's time of change is looked at. What it does not
+/// How long a call looks at nothing but a folder's time of change. What it does not
 /// tell, such as a file system mounted over a file, is seen after that.
 const LOOK_AT_FILES: Duration = Duration::from_secs(1);
 
@@ -185,11 +187,12 @@ impl Place {
             return None;
         }
         let log = fs::metadata(&self.wal).ok()?;
-        is_settled(log.mtime()).then(|| Stillness {
+        let changed = (log.ctime(), log.ctime_nsec());
+        is_settled(changed).then(|| Stillness {
             folder,
             log: Identity::new(&log),
             length: log.len(),
-            written: (log.mtime(), log.mtime_nsec()),
+            changed,
         })
     }
 
@@ -900,7 +903,8 @@ mod tests {
             let place = Place::new(&folder.join("a.db"));
             let conn = Connection::open(&place.main).unwrap();
             conn.execute_batch(
-                "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; CREATE TABLE t(n)",
+                "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA wal_autocheckpoint = 0;
+                 CREATE TABLE t(n)",
             )
             .unwrap();
             assert_eq!(place.files().map(|_| place.stillness()), Ok(None), "new");
@@ -922,9 +926,9 @@ mod tests {
         let before = until_still();
         assert_eq!(until_still(), before);
         assert!(!is_still(&linked), "its log may be another without a sign");
-        for ((place, conn), (name, change)) in opened.iter().zip(changes) {
+        for (((place, conn), before), (name, change)) in opened.iter().zip(before).zip(changes) {
             change(place, conn);
-            assert_eq!(place.stillness(), None, "{name}");
+            assert_ne!(place.stillness(), before, "{name}");
         }
         for ((before, after), (name, _)) in before.iter().zip(until_still()).zip(changes) {
             assert_ne!(after, *before, "{name}: who slept meanwhile sees it");
