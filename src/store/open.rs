@@ -19,7 +19,7 @@ use rusqlite::{Connection, OpenFlags, ffi};
 use super::alive::{Turn, beside_path, for_its_owner};
 use super::checkpoints::Checkpoints;
 use super::faults::{explain, fault};
-use super::owed::Known;
+use super::owed::{Company, Known};
 use super::power::{Moves, settle};
 use super::{Options, readers, retry_busy, schema};
 use crate::contract::{Code, Durability, Error, Result};
@@ -425,6 +425,7 @@ pub(super) struct OpenFile {
     pub(super) checkpoints: Option<Arc<Checkpoints>>,
     /// What the last transaction of a writer knew.
     pub(super) known: RefCell<Option<Known>>,
+    pub(super) company: Company,
     _connected: Connected,
 }
 
@@ -441,6 +442,7 @@ impl OpenFile {
             moves: None,
             checkpoints: None,
             known: RefCell::default(),
+            company: Company::default(),
             _connected: Connected::new(files),
         })
     }

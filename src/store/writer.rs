@@ -751,12 +751,20 @@ impl Writer {
         let (conn, files) = (&open.conn, open.files);
         let checked = self.health.check(files);
         self.health.note(None, checked)?;
+        let mut most = expected;
+        // Others come to their turn while no transaction is open. What cannot be
+        // read is met by the transaction.
+        if group.len() < expected && open.company.is_there(conn).unwrap_or(false) {
+            let since = Instant::now();
+            while guarded("gathering", || self.gather(group, expected, since)) == Some(true) {}
+            most = group.len();
+        }
         // What SQLite met when it last moved the log, and passed over, is not this one's.
         sys::take_read_errno(conn);
         // Somebody may have seen damage meanwhile.
         let sound = || self.health.begin_commit(files);
         let first = in_transaction(open, &self.options, sound, |tx| {
-            self.run_together(tx, group, expected)
+            self.run_together(tx, group, most)
         });
         let done = match first {
             // One of them failed, which must leave the others' work as it is.
@@ -1193,6 +1201,44 @@ mod tests {
             [(1, true), (2, false), (3, true)]
         );
         assert_eq!(writer.queued_events(), 0);
+    }
+
+    /// Who else writes would otherwise find the lock free only between two groups.
+    #[test]
+    fn who_has_company_gathers_before_the_transaction_and_who_has_none_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = Arc::new(Mutex::new(None::<Connection>));
+        let free = Arc::new(Mutex::new(Vec::new()));
+        let steps = {
+            let (other, free) = (Arc::clone(&other), Arc::clone(&free));
+            move |step| {
+                if step == Step::Gather
+                    && let Some(other) = &*lock(&other)
+                {
+                    let begun = other.execute_batch("BEGIN IMMEDIATE; ROLLBACK");
+                    lock(&free).push(begun.is_ok());
+                }
+            }
+        };
+        let steps = Steps {
+            at: Some(std::sync::Arc::new(steps)),
+        };
+        let writer = open(&folder, steps, Box::new(|_, _| ()));
+        let conn = Connection::open(folder.path().join("a.db")).unwrap();
+        conn.busy_timeout(Duration::ZERO).unwrap();
+        lock(&other).replace(conn);
+        let group = |n| {
+            lock(&writer.queue).expected = 2;
+            writer.write(insert(n)).unwrap();
+            std::mem::take(&mut *lock(&free))
+        };
+        assert_eq!((group(1), group(2)), (vec![false], vec![false]));
+        let conn = lock(&other).take().unwrap();
+        conn.execute_batch("INSERT INTO t VALUES (3)").unwrap();
+        lock(&other).replace(conn);
+        // Before it, and once more in it, where nobody is waited for.
+        assert_eq!((group(4), group(5)), (vec![true, false], vec![true, false]));
+        assert_eq!(rows(&writer), [1, 2, 3, 4, 5]);
     }
 
     /// Tasks on their way to a transaction that is open: each kind of them to each.
