@@ -130,7 +130,8 @@ pub enum Target {
 
 impl Target {
     /// Not more than so many microseconds where the floor takes `floor` of them,
-    /// and elsewhere not more than so many times the floor.
+    /// and elsewhere not more than so many times the floor. There is the machine of
+    /// docs/performance.md at its best.
     pub const fn there(micros: f64, floor: f64) -> Target {
         Target::Either(micros / floor, micros)
     }

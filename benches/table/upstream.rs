@@ -236,8 +236,8 @@ fn idle(table: &mut Table, effort: Effort) {
         ),
         format!("{ours:.3} % of a core"),
         format!("{floor:.3} %"),
-        "0.05 % or 2 ×",
-        Some(ours <= 0.05 || ours <= 2.0 * floor),
+        "0.05 % or 1.67 ×",
+        Some(ours <= 0.05 || ours <= 1.67 * floor),
     );
     table.row(row.at_ratio(ours / floor));
     let (pass, stats) = (

@@ -4,6 +4,7 @@
 pub(crate) mod alive;
 mod checkpoints;
 mod clock;
+mod company;
 pub(crate) mod cursors;
 pub(crate) mod events;
 mod faults;

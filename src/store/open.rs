@@ -18,8 +18,9 @@ use rusqlite::{Connection, OpenFlags, ffi};
 
 use super::alive::{Turn, beside_path, for_its_owner};
 use super::checkpoints::Checkpoints;
+use super::company::Company;
 use super::faults::{explain, fault};
-use super::owed::{Company, Known};
+use super::owed::Known;
 use super::power::{Moves, settle};
 use super::{Options, readers, retry_busy, schema};
 use crate::contract::{Code, Durability, Error, Result};

@@ -2,8 +2,7 @@
 //! of its watchers move with every event; of events that follow one another
 //! only the last is written.
 
-use std::cell::{Cell, RefCell};
-use std::time::{Duration, Instant};
+use std::cell::RefCell;
 
 use rusqlite::params;
 
@@ -62,31 +61,6 @@ impl Owed {
     pub(super) fn forget(&self) {
         self.head.take();
         self.told.take();
-    }
-}
-
-/// Other connections that write, of this process or another.
-#[derive(Default)]
-pub(super) struct Company {
-    version: Cell<Option<i64>>,
-    last: Cell<Option<Instant>>,
-}
-
-/// For how long who wrote is thought to go on: opening a handle is a write too.
-const COMPANY: Duration = Duration::from_secs(60);
-
-impl Company {
-    /// Whether another connection wrote of late.
-    pub(super) fn is_there(&self, conn: &Kept) -> Result<bool> {
-        let now = data_version(conn)?;
-        if self
-            .version
-            .replace(Some(now))
-            .is_some_and(|last| last != now)
-        {
-            self.last.set(Some(Instant::now()));
-        }
-        Ok(self.last.get().is_some_and(|at| at.elapsed() < COMPANY))
     }
 }
 

@@ -131,7 +131,7 @@ struct Patience(Duration, usize);
 /// For an outcome: as long as a group takes with a flush by a quick disk.
 const FOR_OUTCOME: Patience = Patience::of(600);
 
-/// For tasks on their way, while the transaction is open.
+/// For tasks on their way.
 const FOR_TASKS: Patience = Patience::of(200);
 
 /// For others who glance at the connection, as all do whose intervals end together.
@@ -147,12 +147,11 @@ impl Patience {
         }
     }
 
-    /// Tries until there is something or patience ends.
-    fn look_out_for<T>(self, attempt: impl Fn() -> Option<T>) -> Option<T> {
-        let begin = Instant::now();
+    /// Tries until there is something or patience ends, `since` when it counts.
+    fn look_out<T>(self, since: Instant, attempt: impl Fn() -> Option<T>) -> Option<T> {
         for _ in 0..self.1 {
             let found = attempt();
-            if found.is_some() || begin.elapsed() >= self.0 {
+            if found.is_some() || since.elapsed() >= self.0 {
                 return found;
             }
             thread::yield_now();
@@ -160,23 +159,15 @@ impl Patience {
         None
     }
 
-    /// Looks at what `lock` answers until it `is_there` or patience ends, `since` when it counts.
-    fn look_out<'a, T>(
+    /// What `lock` answers when it `is_there`, or when patience ends.
+    fn look_at<'a, T>(
         self,
         since: Instant,
         lock: impl Fn() -> MutexGuard<'a, T>,
         is_there: impl Fn(&T) -> bool,
     ) -> MutexGuard<'a, T> {
-        let mut now = lock();
-        for _ in 0..self.1 {
-            if is_there(&now) || since.elapsed() >= self.0 {
-                break;
-            }
-            drop(now);
-            thread::yield_now();
-            now = lock();
-        }
-        now
+        let look = || Some(lock()).filter(|now| is_there(now));
+        self.look_out(since, look).unwrap_or_else(&lock)
     }
 }
 
@@ -290,7 +281,7 @@ impl Call {
     fn wait(&self, looks_out: bool) -> bool {
         let look = || lock(&self.said);
         let mut said = if looks_out {
-            FOR_OUTCOME.look_out(Instant::now(), look, |said| *said != Said::Coming)
+            FOR_OUTCOME.look_at(Instant::now(), look, |said| *said != Said::Coming)
         } else {
             look()
         };
@@ -484,12 +475,19 @@ impl Writer {
     /// the last group are as often as not on their way to their next task, and one
     /// transaction for all of them costs little more than one for the first.
     fn gather(&self, group: &mut Vec<Box<dyn Task>>, expected: usize, since: Instant) -> bool {
-        self.steps().reach(Step::Gather);
+        let gathered = guarded("gathering", || {
+            self.steps().reach(Step::Gather);
+            self.take_more(group, expected, since)
+        });
+        gathered == Some(true)
+    }
+
+    fn take_more(&self, group: &mut Vec<Box<dyn Task>>, expected: usize, since: Instant) -> bool {
         if group.len() >= expected {
             return false;
         }
         let come = |queue: &Queue| !queue.tasks.is_empty() || queue.stopped;
-        let mut queue = FOR_TASKS.look_out(since, || lock(&self.queue), come);
+        let mut queue = FOR_TASKS.look_at(since, || lock(&self.queue), come);
         let missing = expected - group.len();
         let count = queue.tasks.len().min(missing);
         group.extend(queue.tasks.drain(..count));
@@ -628,7 +626,7 @@ impl Writer {
     /// to wait as long as a write may, but a moment, as long as others' glances take.
     fn glance<T>(&self, ask: impl FnOnce(&OpenFile) -> Result<T>) -> Result<Option<T>> {
         let at_path = self.place.files()?;
-        let Some(mut slot) = FOR_GLANCES.look_out_for(|| try_lock(&self.file)) else {
+        let Some(mut slot) = FOR_GLANCES.look_out(Instant::now(), || try_lock(&self.file)) else {
             return Ok(None);
         };
         let turned = self.ensure_current(&mut slot, at_path);
@@ -756,7 +754,7 @@ impl Writer {
         // read is met by the transaction.
         if group.len() < expected && open.company.is_there(conn).unwrap_or(false) {
             let since = Instant::now();
-            while guarded("gathering", || self.gather(group, expected, since)) == Some(true) {}
+            while self.gather(group, expected, since) {}
             most = group.len();
         }
         // What SQLite met when it last moved the log, and passed over, is not this one's.
@@ -858,8 +856,7 @@ impl Writer {
                 owed::settle(tx)?;
                 self.run_apart(tx, &mut group[new..], &mut outcomes)?;
             }
-            let came = guarded("gathering", || self.gather(group, expected, since));
-            if came != Some(true) {
+            if !self.gather(group, expected, since) {
                 return Ok(outcomes);
             }
             tx.now.set(self.options.clock.now_ms());
@@ -1148,6 +1145,31 @@ mod tests {
             .unwrap()
     }
 
+    /// A task of either kind that nobody waits for.
+    fn boxed(
+        repeats: bool,
+        work: impl Fn(&Tx<'_>) -> Result<()> + Send + 'static,
+        done: impl FnOnce(Result<()>) + Send + 'static,
+    ) -> Box<dyn Task> {
+        fn of<W: Job<()> + 'static>(
+            work: W,
+            done: impl FnOnce(Result<()>) + Send + 'static,
+        ) -> Box<dyn Task> {
+            Box::new(Work {
+                events: 0,
+                work,
+                value: None,
+                asker: Nobody(Some(done)),
+                told: false,
+            })
+        }
+        if repeats {
+            of(Again(work), done)
+        } else {
+            of(Once(Some(work)), done)
+        }
+    }
+
     /// Holds the writer inside a transaction while `meanwhile` queues tasks, so
     /// that they are carried out as one group.
     fn as_one_group(writer: &Arc<Writer>, meanwhile: impl FnOnce()) {
@@ -1283,9 +1305,7 @@ mod tests {
             let (told, outcomes) = mpsc::channel();
             let task = |n: i64, repeats: bool, fails: bool| -> Box<dyn Task> {
                 let (told, hands) = (told.clone(), std::sync::Arc::clone(&clock));
-                let asker = Nobody(Some(move |outcome: Result<()>| {
-                    told.send((n, outcome.is_ok())).unwrap();
-                }));
+                let done = move |outcome: Result<()>| told.send((n, outcome.is_ok())).unwrap();
                 let work = move |tx: &Tx<'_>| {
                     assert_eq!(tx.now(), hands.load(SeqCst), "the time it came at");
                     insert(n)(tx)?;
@@ -1299,23 +1319,7 @@ mod tests {
                         false => Ok(()),
                     }
                 };
-                if repeats {
-                    Box::new(Work {
-                        events: 0,
-                        work: Again(work),
-                        value: None,
-                        asker,
-                        told: false,
-                    })
-                } else {
-                    Box::new(Work {
-                        events: 0,
-                        work: Once(Some(work)),
-                        value: None,
-                        asker,
-                        told: false,
-                    })
-                }
+                boxed(repeats, work, done)
             };
             {
                 let mut queue = lock(&writer.queue);
@@ -1379,9 +1383,7 @@ mod tests {
             as_one_group(&writer, || {
                 for n in 1..=3 {
                     let told = told.clone();
-                    let asker = Nobody(Some(move |outcome: Result<()>| {
-                        told.send((n, outcome)).unwrap();
-                    }));
+                    let done = move |outcome| told.send((n, outcome)).unwrap();
                     let work = move |tx: &Tx<'_>| {
                         insert(n)(tx)?;
                         if n != 2 {
@@ -1391,29 +1393,21 @@ mod tests {
                             .execute_batch("INSERT INTO long VALUES (zeroblob(1000000))")
                             .map_err(fault)
                     };
-                    let task: Box<dyn Task> = if repeats {
-                        Box::new(Work {
-                            events: 0,
-                            work: Again(work),
-                            value: None,
-                            asker,
-                            told: false,
-                        })
-                    } else {
-                        Box::new(Work {
-                            events: 0,
-                            work: Once(Some(work)),
-                            value: None,
-                            asker,
-                            told: false,
-                        })
-                    };
-                    lock(&writer.queue).tasks.push_back(task);
+                    lock(&writer.queue)
+                        .tasks
+                        .push_back(boxed(repeats, work, done));
                 }
             });
-            // Whoever leads takes them.
-            let _ = writer.write(|_| Ok(()));
-            for (n, outcome) in outcomes.try_iter().take(3) {
+            // Who leads them is in their group, and of their kind.
+            let own = if repeats {
+                writer.write_repeatable(|_| Ok(()))
+            } else {
+                writer.write(|_| Ok(()))
+            };
+            let mut told: Vec<_> = outcomes.try_iter().collect();
+            told.push((4, own));
+            assert_eq!(told.len(), 4);
+            for (n, outcome) in told {
                 let error = outcome.unwrap_err();
                 assert!(error.message.contains("no room"), "{n} {repeats}: {error}");
                 assert_ne!(error.cause, Cause::Damage, "{n} {repeats}");
@@ -1563,9 +1557,10 @@ mod tests {
             tries.set(tries.get() + 1);
             (tries.get() == 3).then_some(())
         };
-        assert_eq!(Patience::of(1_000_000).look_out_for(third), Some(()));
+        let now = Instant::now();
+        assert_eq!(Patience::of(1_000_000).look_out(now, third), Some(()));
         assert_eq!(tries.get(), 3);
-        assert_eq!(Patience::of(100).look_out_for(|| None::<()>), None);
+        assert_eq!(Patience::of(100).look_out(now, || None::<()>), None);
     }
 
     #[test]
